@@ -27,7 +27,7 @@ from fedmmf import Quiet
 import recfleet
 from coordinator.engine.workload import RatingWorkload
 from coordinator.results.report.axes import Scale, from_zero, number_axis
-from coordinator.results.report.blocks import SectionBlock, TableBlock, TableCell
+from coordinator.results.report.blocks import Contents, SectionBlock, TableBlock, TableCell
 from coordinator.results.report.charts import Line, line_plot
 from coordinator.results.report.html import page
 from coordinator.run.assembling import assemble
@@ -145,7 +145,9 @@ def main() -> None:
         "Loss over two directions", "Chart of the loss around trained models.", lines, scales, axes, table
     )
     section = SectionBlock("surface", "Loss surface", (chart,))
-    asked.page.write_text(page("Loss around FedRecGEL's models", "", [], [], [section]), encoding="utf-8")
+    asked.page.write_text(
+        page(Contents("Loss around FedRecGEL's models", sections=(section,))), encoding="utf-8"
+    )
 
 
 if __name__ == "__main__":

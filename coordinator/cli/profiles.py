@@ -11,7 +11,8 @@ from rich.table import Table
 from coordinator.cli.consoles import console
 from coordinator.cli.refusals import Refusal
 from coordinator.engine.run_files import write_atomically
-from coordinator.results.fit_report import fit_markdown, fit_page, match_rows, parameter_tables
+from coordinator.results.fit_report import fit_contents, match_rows, parameter_tables
+from coordinator.results.report import html, markdown
 from device_profiles import catalogue
 from edge.fitting.fitted import Fitted, fit_telemetry, written
 from edge.fitting.importers import read_telemetry
@@ -78,8 +79,8 @@ def fit_profiles(
     # What was written is what a scenario reads.
     catalogue.load((*extra, output))
     if report is not None:
-        markdown = report.suffix.lower() in (".md", ".markdown")
-        _write(report, fit_markdown(fitted) if markdown else fit_page(fitted))
+        form = markdown if report.suffix.lower() in (".md", ".markdown") else html
+        _write(report, form.page(fit_contents(fitted)))
     _print_fitted(fitted)
     click.echo(
         f"{output}: {_counted(fitted)}; in a scenario: fleet: {{mix: fitted, profiles: [{output.name}]}}"

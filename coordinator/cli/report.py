@@ -1,4 +1,4 @@
-"""``report``: runs as one HTML file."""
+"""``report``: runs as one file."""
 
 from __future__ import annotations
 
@@ -13,11 +13,12 @@ from coordinator.results.report.view import chosen_runs
 from device_profiles.units import format_bytes
 
 
-def report(*, runs: tuple[Path, ...], output: Path | None) -> None:
-    """Write the HTML report of runs."""
+def report(*, runs: tuple[Path, ...], form: str, output: Path | None) -> None:
+    """Write the report of runs."""
     if output is None:
-        output = runs[0] / REPORT if len(runs) == 1 else Path(REPORT)
-    contents = report_of(runs).encode()
+        name = Path(REPORT).with_suffix(f".{form}")
+        output = runs[0] / name if len(runs) == 1 else name
+    contents = report_of(runs, form).encode()
     try:
         write_atomically(output, contents)
     except OSError as error:

@@ -762,16 +762,24 @@ def diff() -> None:
 @cli.command
 @click.argument("runs", metavar="RUN…", type=_PATH, nargs=-1, required=True)
 @click.option(
+    "--format",
+    "form",
+    type=click.Choice(["html", "md", "svg"]),
+    default="html",
+    show_default=True,
+    help="A page for a browser; its tables as Markdown; or the charts of each question as a picture.",
+)
+@click.option(
     "-o",
     "--output",
     type=_PATH,
     metavar="FILE",
-    help=f"The file to write; by default {REPORT} in the directory named, or, of several, in the current "
-    "folder.",
+    help=f"The file to write; by default {REPORT}, .md or .svg in the directory named, or, of several, in "
+    "the current folder.",
 )
 @works_in("coordinator.cli.report:report")
 def report() -> None:
-    """Write a report of one or several runs as one HTML file.
+    """Write a report of one or several runs as one file.
 
     Every RUN is a run directory: finished, interrupted, killed or still going on; or a directory that holds
     some, which stands for all of them. Several runs are drawn on top of each other. The file needs no network

@@ -20,6 +20,7 @@ _EVERY_RUN: Final = (
     ("round.duration", "p50"),
     ("round.duration", "p95"),
     ("device.completed", "rate"),
+    ("device.wasted_work", "rate"),
     ("model.loss", "last"),
 )
 _TOTALS: Final = ("down_bytes", "up_bytes", "wasted_bytes")

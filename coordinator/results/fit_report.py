@@ -1,4 +1,4 @@
-"""What was fitted to telemetry, as a page of HTML, as Markdown, and for the terminal."""
+"""What was fitted to telemetry, as a report and for the terminal."""
 
 from __future__ import annotations
 
@@ -7,9 +7,16 @@ from collections.abc import Iterator
 import numpy as np
 
 from coordinator.results.report.axes import Scale, duration_axis, number_axis, percent_axis
-from coordinator.results.report.blocks import Block, NoteBlock, Plot, SectionBlock, TableBlock, TableCell
+from coordinator.results.report.blocks import (
+    Block,
+    Contents,
+    NoteBlock,
+    Plot,
+    SectionBlock,
+    TableBlock,
+    TableCell,
+)
 from coordinator.results.report.charts import Line, distribution, line_plot
-from coordinator.results.report.html import page
 from device_profiles.units import format_duration
 from edge.fitting.fitted import Fitted, FittedNetwork, device_rows, network_rows
 from edge.fitting.replay import Match
@@ -77,8 +84,8 @@ def match_rows(network: FittedNetwork) -> Iterator[tuple[str, ...]]:
         )  # fmt: skip
 
 
-def fit_page(fitted: Fitted) -> str:
-    """Return the report as HTML, one file with its charts."""
+def fit_contents(fitted: Fitted) -> Contents:
+    """Return the report, with its charts."""
     sections = []
     tables = [_block(title, _HEADINGS, rows, texts=4) for title, rows in parameter_tables(fitted)]
     sections.append(
@@ -103,37 +110,8 @@ def fit_page(fitted: Fitted) -> str:
     if fitted.notes:
         notes = tuple(NoteBlock(note) for note in fitted.notes)
         sections.append(SectionBlock("notes", "Notes", notes))
-    facts = [("table", fitted.telemetry.name), ("rows", f"{len(fitted.telemetry):,}")]
-    return page("Profiles fitted to telemetry", "", [], facts, sections)
-
-
-def fit_markdown(fitted: Fitted) -> str:
-    """Return the report as Markdown, without charts."""
-    lines = [
-        "# Profiles fitted to telemetry",
-        "",
-        f"{fitted.telemetry.name}: {len(fitted.telemetry):,} rows",
-        "",
-    ]
-    for title, rows in parameter_tables(fitted):
-        lines += [f"## {title}", "", *_markdown(_HEADINGS, rows), ""]
-    for network in fitted.networks:
-        lines += [
-            f"## {network.label}: goodness of fit",
-            "",
-            *_markdown(_MATCH_HEADINGS, tuple(match_rows(network))),
-            "",
-        ]
-    if fitted.notes:
-        lines += ["## Notes", "", *(f"- {note}" for note in fitted.notes), ""]
-    return "\n".join(lines)
-
-
-def _markdown(headings: tuple[str, ...], rows: tuple[tuple[str, ...], ...]) -> list[str]:
-    def line(cells: tuple[str, ...]) -> str:
-        return f"| {' | '.join(cell.replace('|', '/') for cell in cells)} |"
-
-    return [line(headings), line(tuple("---" for _ in headings)), *map(line, rows)]
+    facts = (("table", fitted.telemetry.name), ("rows", f"{len(fitted.telemetry):,}"))
+    return Contents("Profiles fitted to telemetry", facts=facts, sections=tuple(sections))
 
 
 def _block(

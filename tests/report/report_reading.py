@@ -57,8 +57,9 @@ class Page(HTMLParser):
         assert self.open.pop() == tag
 
     def handle_data(self, data: str) -> None:
-        if self.open and data.strip():
-            self.texts.setdefault(self.open[-1], []).append(data.strip())
+        text = data.replace("\N{NO-BREAK SPACE}", " ").strip()
+        if self.open and text:
+            self.texts.setdefault(self.open[-1], []).append(text)
 
     @property
     def headings(self) -> list[str]:

@@ -14,7 +14,6 @@ from coordinator.results.report.axes import (
     from_zero,
     number_axis,
     round_axis,
-    show,
 )
 from coordinator.results.report.charts import (
     CDF_POINTS,
@@ -141,22 +140,3 @@ def test_bars_are_as_long_as_their_values() -> None:
     )  # fmt: skip
     assert [(style, width) for style, width, _ in bars.bars[0].pieces] == [("A", 25.0), ("B", 75.0)]
     assert [(style, width) for style, width, _ in bars.bars[1].pieces] == [("B", 50.0)]
-
-
-@pytest.mark.parametrize(
-    ("value", "unit", "text"),
-    [
-        (0.5, "s", "500 ms"),
-        (2048, "B", "2 KiB"),
-        (12.3, "J", "12.3 J"),
-        (4e6, "J", "4,000,000 J"),
-        (1.5, "", "1.5"),
-    ],
-)
-def test_values_are_shown_in_their_units(value: float, unit: str, text: str) -> None:
-    assert show(value, unit) == text
-
-
-def test_an_unknown_unit_is_refused() -> None:
-    with pytest.raises(ValueError, match="unknown unit 'kg'"):
-        show(1.0, "kg")

@@ -3,9 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import base64
+import csv
+import io
+import os
+import shutil
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from urllib.parse import unquote
+from xml.etree import ElementTree
 
 import pytest
 from browser import NAMES, Browser, Page, installed
@@ -14,6 +22,7 @@ from metrics_samples import write_run
 from report_reading import figures_of_tables
 
 from coordinator.results.report.page import report_of
+from coordinator.results.verdicts import read_verdicts
 
 PROGRAM = installed()
 pytestmark = pytest.mark.skipif(PROGRAM is None, reason=f"needs a browser, one of {', '.join(NAMES)}")
@@ -98,17 +107,15 @@ def test_charts_answer_to_pointer_and_keys(browser: Browser, finished: Path) -> 
     async def story() -> tuple[Page, list[Any]]:
         async with browser.page() as page:
             await page.open(finished / "report.html")
-            await page.evaluate(
-                "document.querySelector('#durations .area').scrollIntoView({block: 'center'})"
-            )
+            await page.evaluate("document.querySelector('#rounds .area').scrollIntoView({block: 'center'})")
             x, y, width, height = await page.evaluate(
                 "(({x, y, width, height}) => [x, y, width, height])"
-                "(document.querySelector('#durations .area').getBoundingClientRect())"
+                "(document.querySelector('#rounds .area').getBoundingClientRect())"
             )
             said = [await page.evaluate("document.getElementById('tip').hidden")]
             await page.point_at(x + width * 0.99, y + height / 2)
             said.append(await page.evaluate("document.getElementById('tip').textContent"))
-            await page.evaluate("document.querySelector('#durations .area').focus()")
+            await page.evaluate("document.querySelector('#rounds .area').focus()")
             await page.press("Home")
             said.append(await page.evaluate("document.getElementById('tip').textContent"))
             await page.press("ArrowRight")
@@ -123,6 +130,104 @@ def test_charts_answer_to_pointer_and_keys(browser: Browser, finished: Path) -> 
     assert last.startswith("round 6: ")
     assert first.startswith("round 1: ")
     assert second.startswith("round 2: ")
+
+
+def test_a_control_chooses_what_a_chart_shows(browser: Browser, finished: Path) -> None:
+    shown = "[...document.querySelectorAll('#model-against figcaption')]"
+    shown += ".filter((one) => one.checkVisibility()).map((one) => one.closest('[data-view]').dataset.view)"
+    page, (before, _, after, labels) = opened(
+        browser,
+        finished / "report.html",
+        shown,
+        "document.querySelector('#model-against input[value=\"2\"]').click()",
+        shown,
+        "[...document.querySelectorAll('#model-against [data-view=\"2\"] .x-label')]"
+        ".map((one) => one.textContent)",
+    )
+    assert page.problems == []
+    # The training loss, and rmse, mae and accuracy, each a small chart.
+    assert (before, after) == (["0"] * 4, ["2"] * 4)
+    assert [label.split(" (")[0] for label in labels] == ["bytes sent"] * 4
+
+
+def test_tables_are_copied_as_csv_with_all_digits(browser: Browser, finished: Path) -> None:
+    page, (text, buttons) = opened(
+        browser,
+        finished / "report.html",
+        "csv(document.querySelector('#promises table'))",
+        "[...document.querySelectorAll('table')].filter((one) => one.querySelector('.tools button')).length"
+        " === document.querySelectorAll('table').length",
+    )
+    assert page.problems == []
+    assert buttons is True
+    heads, *rows = csv.reader(io.StringIO(text))
+    assert heads == ["threshold", "verdict", "value", "limit", "margin"]
+    verdicts = {verdict["threshold"]: verdict for verdict in read_verdicts(finished)}
+    assert {row[0]: float(row[2]) for row in rows} == {
+        name: verdict["value"] for name, verdict in verdicts.items()
+    }
+
+
+def test_charts_are_saved_as_pictures(browser: Browser, finished: Path) -> None:
+    async def story() -> tuple[Page, Any]:
+        async with browser.page() as page:
+            await page.open(finished / "report.html")
+            # What a button would save is kept here instead.
+            await page.evaluate("window.saved = {}; save = (address, name) => { saved[name] = address; }; 1")
+            await page.evaluate(
+                "document.querySelectorAll('#rounds [data-view=\"0\"] figcaption button')"
+                ".forEach((one) => one.click())"
+            )
+            await page.until("Object.keys(saved).length === 2")
+            return page, await page.evaluate("saved")
+
+    page, saved = asyncio.run(story())
+    assert page.problems == []
+    name = "round-durations-by-stage-of-the-critical-path"
+    assert set(saved) == {f"{name}.svg", f"{name}.png"}
+    svg = ElementTree.fromstring(unquote(saved[f"{name}.svg"].partition(",")[2]))
+    texts = [str(one.text) for one in svg.iter("{http://www.w3.org/2000/svg}text")]
+    assert "Round durations by stage of the critical path" in texts
+    assert {"compute", "round"} <= set(texts)
+    assert any(text.startswith("duration (") for text in texts)
+    assert len(list(svg.iter("{http://www.w3.org/2000/svg}path"))) >= 4
+    png = base64.b64decode(saved[f"{name}.png"].partition(",")[2])
+    assert png.startswith(b"\x89PNG")
+
+
+def axe() -> Path | None:
+    """Return where axe-core lies: what RECFLEET_AXE names, or the package that npm has installed globally."""
+    npm = shutil.which("npm")
+    if os.environ.get("RECFLEET_AXE") or npm is None:
+        named = os.environ.get("RECFLEET_AXE")
+    else:
+        root = subprocess.run([npm, "root", "-g"], capture_output=True, text=True, check=True).stdout.strip()
+        named = f"{root}/axe-core/axe.min.js"
+    return Path(named) if named and Path(named).is_file() else None
+
+
+@pytest.mark.parametrize("dark", [False, True])
+@pytest.mark.parametrize("width", [390, 1280])
+def test_axe_finds_no_accessibility_error(browser: Browser, finished: Path, width: int, dark: bool) -> None:
+    script = axe()
+    if script is None:
+        pytest.skip("needs axe-core: npm install -g axe-core, or RECFLEET_AXE=…/axe.min.js")
+
+    async def story() -> Any:
+        async with browser.page() as page:
+            await page.open(finished / "report.html", width=width, dark=dark)
+            await page.evaluate("document.querySelectorAll('details').forEach((one) => { one.open = true; })")
+            await page.evaluate(f"{script.read_text(encoding='utf-8')};1")
+            await page.evaluate("axe.run().then((found) => { window.found = found; }); 1")
+            await page.until("window.found !== undefined")
+            return await page.evaluate(
+                "[window.found.passes.length, window.found.violations.map("
+                "(one) => [one.id, one.nodes.map((node) => node.failureSummary)])]"
+            )
+
+    passed, violations = asyncio.run(story())
+    assert passed > 20
+    assert violations == []
 
 
 def test_what_strangers_wrote_does_not_run(browser: Browser, finished: Path) -> None:

@@ -6,6 +6,7 @@ import math
 import re
 import statistics
 from pathlib import Path
+from xml.etree import ElementTree
 
 import pytest
 from metrics_samples import sample_evaluation, sample_round, write_run
@@ -31,19 +32,29 @@ def page(text: str) -> Page:
 
 def test_the_report_reads_as_html_with_all_sections(page: Page) -> None:
     assert page.headings == [
-        "1 of 3 thresholds missed",
-        "Key figures",
-        "Learning",
-        "Rounds",
-        "What held rounds up",
-        "Slowest devices",
-        "Report latency",
-        "Bytes",
-        "How device rounds ended",
-        "Timeline",
-        "Participation and fairness",
-        "Host",
+        "Did it hold what it promised, and by how much?",
+        "How long does a round take, and what holds it up?",
+        "Where do the bytes go?",
+        "Who drops out, and why?",
+        "What is the model worth for it?",
+        "Everything else",
     ]
+    folded = [text for text in page.texts["summary"] if text != "Data"]
+    assert folded == [
+        "The longest rounds, and the slowest devices",
+        "What became of the bytes",
+        "All outcomes",
+        "How soon it got there",
+        "Key figures",
+        "Participation and fairness",
+        "The computer it ran on",
+        "About this run",
+    ]
+    # The head answers each question, and leads to more.
+    assert page.texts["strong"][0] == "1 of 3 missed"
+    assert [link for link in page.links if link.startswith("#")][1:] == [
+        "#promises", "#rounds", "#bytes", "#drops", "#model",
+    ]  # fmt: skip
     assert len(set(page.ids)) == len(page.ids)
     assert {link for link in page.links if link.startswith("#")} <= {f"#{name}" for name in page.ids}
 
@@ -91,7 +102,7 @@ def test_charts_can_be_read_without_seeing_them(page: Page) -> None:
     images = [found for _, found in page.attributes if found.get("role") == "img"]
     assert len(images) >= 10
     assert all(found.get("aria-label") for found in images)
-    assert page.tags.count("figure") == page.tags.count("figcaption") == page.tags.count("details")
+    assert page.tags.count("figure") == page.tags.count("figcaption") == page.texts["summary"].count("Data")
     assert page.tags.count("table") == page.tags.count("caption")
     assert page.tags.count("h1") == 1
 
@@ -102,6 +113,41 @@ def test_the_verb_writes_the_same_report_again(
     assert execute(["report", str(finished), "-o", str(tmp_path / "again.html")]) == 0
     assert capsys.readouterr().out.startswith(f"{tmp_path / 'again.html'}: 1 run, ")
     assert (tmp_path / "again.html").read_text(encoding="utf-8") == text
+
+
+def test_markdown_has_the_answers_and_every_table(finished: Path, tmp_path: Path, page: Page) -> None:
+    output = tmp_path / "report.md"
+    assert execute(["report", str(finished), "--format", "md", "-o", str(output)]) == 0
+    text = output.read_text(encoding="utf-8").replace("\N{NO-BREAK SPACE}", " ")
+    title, *_ = text.splitlines()
+    assert title == '# \\<script\\>alert(1)\\</script\\> & "quotes" \\</title\\>'
+    assert [line.removeprefix("## ") for line in text.splitlines() if line.startswith("## ")] == page.headings
+    assert "- **Promises**: 1 of 3 missed; round.completed: " not in text  # that one held
+    assert "- **Promises**: 1 of 3 missed; round.duration: " in text
+    rows = [line.split(" | ") for line in text.splitlines() if line.startswith("| round.")]
+    assert [row[0] for row in rows] == ["| round.duration: max \\< 2 s", "| round.completed: rate == 100%"]
+    # Every table of the page, each once, with the titles of those that people see.
+    captions = set(page.texts["span"]) & set(text.splitlines())
+    assert {"Bytes by kind", "Device rounds by outcome", "Key figures"} <= captions
+    assert text.count("Bytes by stage of the protocol, of all invited devices") == 1
+
+
+def test_svg_has_a_chart_for_each_question(finished: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert execute(["report", str(finished), "--format", "svg"]) == 0
+    assert capsys.readouterr().out.startswith(f"{finished / 'report.svg'}: 1 run, ")
+    text = (finished / "report.svg").read_text(encoding="utf-8")
+    root = ElementTree.fromstring(text)
+    assert "var(" not in text  # which not all that draw know
+    assert re.findall(r"url\(|@import|href", text) == []
+    heads = [one.text for one in root.iterfind(".//{*}text") if one.get("class") == "head"]
+    for question in ("Did it hold", "How long does", "Where do the bytes", "Who drops", "What is the"):
+        assert [head for head in heads if str(head).startswith(question)], question
+    names = {name for one in root.iter() for name in str(one.get("class", "")).split()}
+    styled = set(re.findall(r"\.([\w-]+)", str(root.find("{*}style").text)))  # type: ignore[union-attr]
+    assert names <= styled | {"line", "fill"}
+    # Everything stands on the sheet.
+    height = float(str(root.get("height")))
+    assert all(float(str(one.get("y"))) < height for one in root.iterfind(".//{*}text"))
 
 
 @pytest.mark.parametrize("manifest", ['{"status": "running"}', '{"status": "interrupted"}', None])
@@ -123,7 +169,8 @@ def test_a_run_killed_at_once_has_a_report(tmp_path: Path) -> None:
     with RunWriter(tmp_path):
         pass
     page = Page(report_of([tmp_path]))
-    assert page.headings == ["Key figures", "Host"]
+    assert page.headings == ["Everything else"]
+    assert page.texts["summary"] == ["Key figures", "The computer it ran on", "About this run"]
     assert page.figures["device_rounds"] == 0
 
 
@@ -131,18 +178,20 @@ def test_sections_without_anything_to_say_are_left_out(tmp_path: Path) -> None:
     with RunWriter(tmp_path) as writer:
         writer.write_round(sample_round(1))
         writer.finish()
-    headings = Page(report_of([tmp_path])).headings
-    assert "Privacy" not in headings
-    assert "Timeline" not in headings
-    assert "Learning" in headings  # of the training loss alone
-    assert "On-device inference" not in headings
-    assert not [heading for heading in headings if "threshold" in heading]
+    page = Page(report_of([tmp_path]))
+    folded = page.texts["summary"]
+    assert "Key figures" in folded
+    assert "Privacy" not in folded
+    assert "over the rounds" not in page.texts["span"]
+    assert "On-device inference" not in folded
+    assert "What is the model worth for it?" in page.headings  # of the training loss alone
+    assert "Did it hold what it promised, and by how much?" not in page.headings
 
 
 def test_inference_shows_what_was_simulated_and_what_was_measured(tmp_path: Path) -> None:
     write_run(tmp_path, rounds=2)
     page = Page(report_of([tmp_path]))
-    assert "On-device inference" in page.headings
+    assert "On-device inference" in page.texts["summary"]
     rows = open_run(tmp_path).read("inferences", ["class", "latency_s", "host_latency_s"]).to_pydict()
     for name in set(rows["class"]):
         mine = [s for s, of in zip(rows["latency_s"], rows["class"], strict=True) if of == name]
@@ -167,7 +216,7 @@ def test_times_are_called_what_they_are(tmp_path: Path) -> None:
     simulated, measured = report_of([virtual]), report_of([real])
     both = report_of([virtual, real])
     for report, name in ((simulated, "simulated time"), (measured, "real time"), (both, "time of the run")):
-        assert f"training loss against {name}" in report
+        assert f"Line chart of training loss against {name}" in report
         others = {"simulated time", "real time", "time of the run"} - {name}
         assert [other for other in others if other in report] == []
     assert "epsilon against simulated time" in simulated
@@ -192,7 +241,7 @@ def test_privacy_shows_epsilon_and_audits(tmp_path: Path) -> None:
         '{"secure_aggregation": {"run": "secagg, shielded"}}', encoding="utf-8"
     )
     page = Page(report_of([tmp_path]))
-    assert "Privacy" in page.headings
+    assert "Privacy" in page.texts["summary"]
     assert page.figures["audit.recovery@0.5"] == 0.875
     assert page.figures["ranking_users@10%[50% to 100%]"] == 0.75
     assert "Users by what the ranking attack finds of theirs" in page.texts["figcaption"]
@@ -220,7 +269,15 @@ def test_several_runs_are_compared(
     assert "2 runs" in capsys.readouterr().out
     text = output.read_text(encoding="utf-8")
     page = Page(text)
-    assert page.headings == ["1 verdicts missed", "Comparison", "Learning", "Rounds", "Report latency"]
+    assert page.headings == [
+        "Did it hold what it promised, and by how much?",
+        "How long does a round take, and what holds it up?",
+        "Where do the bytes go?",
+        "Who drops out, and why?",
+        "What is the model worth for it?",
+        "Everything else",
+    ]
+    assert "1 of 3 verdicts missed." in page.texts["p"]
     assert page.figures[f"{finished.name}:rounds.completed"] == 6
     assert page.figures["other:rounds.completed"] == 3
     expected = figures_of_tables(finished)

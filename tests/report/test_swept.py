@@ -5,23 +5,16 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
-from metrics_samples import sample_evaluation, sample_round
-from report_reading import Page
 
-from coordinator.engine.facts import MetricValue
-from coordinator.results.analysis.learning_curves import Curve, mean_curve
 from coordinator.results.intervals import Estimate, estimate
-from coordinator.results.report.blocks import Plot, TableBlock
-from coordinator.results.report.page import report_of
+from coordinator.results.report.blocks import Block, Fold, Plot, TableBlock, Views, at_first
 from coordinator.results.report.sections.swept import swept
 from coordinator.results.report.sweep_table import SweepTable, read_sweep_table
-from coordinator.results.tables.writer import RunWriter
 from coordinator.results.verdicts import json_number
 
 RMSE = "model.rmse last"
@@ -53,26 +46,39 @@ def table_of(
     return table
 
 
+def every(blocks: Iterable[Block]) -> Iterator[Block]:
+    """Yield blocks with what is folded and all views of choices."""
+    for block in blocks:
+        yield block
+        match block:
+            case Fold():
+                yield from every(block.blocks)
+            case Views():
+                for view in block.views.values():
+                    yield from every(view)
+
+
+def changes(sweep: SweepTable) -> list[Block]:
+    section, *_ = swept(sweep)
+    return list(every(section.blocks))
+
+
 def plots_of(sweep: SweepTable) -> list[Plot]:
-    section = swept(sweep)
-    assert section is not None
-    return [block for block in section.blocks if isinstance(block, Plot)]
+    return [block for block in changes(sweep) if isinstance(block, Plot)]
 
 
 def tables_of(sweep: SweepTable) -> list[TableBlock]:
-    section = swept(sweep)
-    assert section is not None
-    return [block for block in section.blocks if isinstance(block, TableBlock)]
+    return [block for block in changes(sweep) if isinstance(block, TableBlock)]
 
 
 def test_what_thresholds_limit_is_drawn_in_its_unit_against_durations_in_any_unit(tmp_path: Path) -> None:
-    late, wasted, same = "round.duration p95", "device.wasted_work rate", "round.completed rate"
+    late, refused, same = "device.latency p95", "device.declined rate", "round.completed rate"
     cells = [
         (
             {"rounds.deadline": text},
             {
                 late: figure([seconds, seconds + 1], "duration"),
-                wasted: figure([share, share + 0.01], "share"),
+                refused: figure([share, share + 0.01], "share"),
                 same: figure([1.0, 1.0], "event"),
                 "round.duration p50": figure([seconds, seconds], "duration"),
             },
@@ -80,14 +86,17 @@ def test_what_thresholds_limit_is_drawn_in_its_unit_against_durations_in_any_uni
         for text, seconds, share in (("2 min", 120.0, 0.02), ("30 s", 30.0, 0.03), ("500 ms", 0.5, 0.2))
     ]
     thresholds = [
-        "round.duration: p95 < 60 s",
-        "device.wasted_work: rate < 5%",
+        "device.latency: p95 < 60 s",
+        "device.declined: rate < 5%",
         "round.completed: rate >= 90%",
     ]
     plots = plots_of(table_of(tmp_path, *cells, thresholds=thresholds))
-    assert [plot.title for plot in plots] == [f"{late} against deadline", f"{wasted} against deadline"]
+    assert [(plot.title, plot.x.label) for plot in plots] == [
+        (late, "deadline, logarithmic"),
+        (refused, "deadline, logarithmic"),
+    ]
     assert [[text for _, text in plot.x.ticks] for plot in plots] == [["500 ms", "30 s", "2 min"]] * 2
-    assert [plot.y.label for plot in plots] == [f"{late} (min)", f"{wasted} (%)"]
+    assert [plot.y.label for plot in plots] == [f"{late} (min)", f"{refused} (%)"]
     assert "20" in [text for _, text in plots[1].y.ticks]
     assert plots_of(table_of(tmp_path, *cells)) == []
 
@@ -98,7 +107,7 @@ def test_a_metric_is_drawn_against_the_swept_value(tmp_path: Path) -> None:
         for text, values in (("0", [0.9, 0.92, 0.94]), ("5", [1.0, 1.0, 1.0]), ("1", [0.95, 0.95, 0.98]))
     ]
     (plot,) = plots_of(table_of(tmp_path, *cells))
-    assert plot.title == "rmse at the end against noise_multiplier"
+    assert plot.title == "rmse at the end"
     assert plot.x.label == "noise_multiplier"
     # By value and not as the cells came; 6 % of room on either side of 0 to 5.
     assert [text for _, text in plot.x.ticks] == ["0", "1", "5"]
@@ -157,7 +166,7 @@ def test_what_is_no_axis_is_drawn_cell_by_cell(tmp_path: Path, values: Sequence[
         for text, found in zip(values, ([0.9, 0.92, 0.94], [1.0, 1.0, 1.0]), strict=True)
     ]
     (plot,) = plots_of(table_of(tmp_path, *cells))
-    assert plot.title == "rmse at the end, by cell"
+    assert plot.title == "rmse at the end"
     assert [text for _, text in plot.y.ticks] == [f"of={text}" for text in values]
     # The first stands above the second; the interval of equal runs has no length.
     ends = [(x, y) for x, y, _ in plot.tips]
@@ -207,66 +216,73 @@ def test_settings_that_go_together_are_told_once_and_listed(tmp_path: Path) -> N
 
 
 def test_a_sweep_of_less_than_two_cells_has_nothing_to_show(tmp_path: Path) -> None:
-    assert swept(table_of(tmp_path, ({"a.b": "1"}, {RMSE: figure([1.0])}), ({"a.b": "2"}, {}))) is None
+    assert swept(table_of(tmp_path, ({"a.b": "1"}, {RMSE: figure([1.0])}), ({"a.b": "2"}, {}))) == []
 
 
-def curve(rounds: Sequence[int], values: Sequence[float], **changes: Any) -> Curve:
-    n = len(rounds)
-    empty = {"time_s": np.zeros(n), "bytes": np.zeros(n), "energy_j": np.zeros(n)}
-    costs = {**empty, "epsilon": np.full(n, np.nan), **changes}
-    return Curve("rmse", "test", "seen", np.array(rounds), value=np.array(values), **costs)
+TIME, WASTE = "round.duration p95", "device.wasted_work rate"
 
 
-def test_the_mean_of_curves_is_over_the_rounds_that_all_have() -> None:
-    first = curve([0, 2, 4], [1.0, 0.8, 0.6], time_s=np.array([0.0, 2.0, 4.0]))
-    second = curve([0, 4, 6], [0.8, 1.0, 0.2], time_s=np.array([0.0, 6.0, 9.0]))
-    found = mean_curve([first, second])
-    assert found is not None
-    assert found.curve.name == "rmse (test, seen users)"
-    assert found.curve.round.tolist() == [0, 4]
-    assert found.curve.value == pytest.approx([0.9, 0.8])
-    assert found.curve.time_s.tolist() == [0.0, 5.0]
-    assert (found.low.tolist(), found.high.tolist()) == ([0.8, 0.6], [1.0, 1.0])
-    assert mean_curve([first, curve([1, 3], [1.0, 1.0])]) is None
+def over_selection(folder: Path, *cells: tuple[float, float, float], held: Sequence[int] = ()) -> SweepTable:
+    """Return a sweep of round time, waste and rmse, three seeds a cell that scatter by 2 %.
+
+    They scatter upwards in one cell and downwards in the next.
+    """
+    kinds = ((TIME, "duration"), (WASTE, "event"), (RMSE, "number"))
+    written = []
+    for at, values in enumerate(cells):
+        scatter = (0.98, 1.0, 1.02) if at % 2 else (1.02, 1.0, 0.98)
+        limit = {"threshold": "round.duration: p95 < 2 s", "held": 3 if at in held else 1, "of": 3}
+        figures = {
+            name: figure([value * factor for factor in scatter], unit)
+            for (name, unit), value in zip(kinds, values, strict=True)
+        }
+        settings = {"rounds.over_select": f"{100 + 10 * at}%"}
+        written.append({"settings": settings, "runs": [], "thresholds": [limit], "figures": figures})
+    (folder / "sweep.json").write_text(json.dumps({"cells": written}), encoding="utf-8")
+    table = read_sweep_table(folder)
+    assert table is not None
+    return table
 
 
-def write_run(folder: Path, rmse: Sequence[float], *, epsilon: float | None) -> None:
-    with RunWriter(folder) as writer:
-        for number, value in enumerate(rmse, start=1):
-            writer.write_round(sample_round(number, epsilon=epsilon))
-            writer.write("evaluations", sample_evaluation(number, [MetricValue("rmse", value, number)]))
-        writer.finish()
-    (folder / "manifest.json").write_text(
-        json.dumps({"status": "finished", "title": "A <study>"}), encoding="utf-8"
+def test_a_sweep_opens_with_what_it_changed(tmp_path: Path) -> None:
+    section, *_ = swept(over_selection(tmp_path, (10.0, 0.07, 0.82), (1.0, 0.13, 0.82), (0.4, 0.17, 0.82)))
+    said = [(tile.name, tile.text.replace("\N{NO-BREAK SPACE}", " "), tile.note) for tile in section.answers]
+    assert said == [
+        ("Round time, p95", "400 ms to 10 s", "best at over_select=120%"),
+        ("Wasted work", "7 % to 17 %", "best at over_select=100%"),
+        ("rmse", "0.82", "no difference beyond the intervals"),
+    ]
+    plots = [block.title for block in at_first(section.blocks) if isinstance(block, Plot)]
+    assert plots == ["Round time, p95", "Wasted work", "rmse at the end"]
+
+
+def test_the_pareto_front_has_what_nothing_beats(tmp_path: Path) -> None:
+    cells = ((10.0, 0.07, 0.82), (1.0, 0.13, 0.82), (0.4, 0.17, 0.82), (1.2, 0.16, 0.82), (1.0, 0.13, 0.82))
+    _, front, kept = swept(over_selection(tmp_path, *cells, held=(1, 2, 3)))
+    (table,) = (block for block in front.blocks if isinstance(block, TableBlock))
+    # The fourth wastes more and takes longer than the second; equals do not beat each other.
+    assert [row[1].text for row in table.rows] == [
+        "✓ worth choosing", "✓ worth choosing", "✓ worth choosing", "beaten by 2, 5", "✓ worth choosing",
+    ]  # fmt: skip
+    assert front.intro == (
+        "4 of 5 settings are on the Pareto front, 2 of them hold every promise: over_select=110%; "
+        "over_select=120%. Not weighed, as no settings differ beyond the intervals: rmse."
     )
+    (chosen,) = (block for block in front.blocks if isinstance(block, Views))
+    assert chosen.controls == (
+        ("Axes", ("Round time, p95 × Wasted work", "Round time, p95 × rmse", "Wasted work × rmse")),
+    )
+    plot = chosen.views[0,][0]
+    assert isinstance(plot, Plot)
+    assert [text for _, _, text in plot.labels] == ["1", "2, 5", "3", "4"]
+    assert [entry.name for entry in plot.legend] == ["worth choosing", "another is better"]
+    assert kept.intro == "3 of 5 settings hold every threshold in every run."
 
 
-def test_repeats_are_one_curve_with_a_band(tmp_path: Path) -> None:
-    cells = []
-    for text, epsilon in (("0", math.inf), ("2", 3.0)):
-        names = []
-        for seed in (1, 2):
-            names.append(f"run-{text}-{seed}")
-            (tmp_path / names[-1]).mkdir()
-            write_run(tmp_path / names[-1], [1.0, 0.9 - 0.1 * seed, 0.7], epsilon=epsilon)
-        cells.append({
-            "settings": {"privacy.noise_multiplier": text},
-            "runs": [{"directory": name, "seed": seed} for seed, name in enumerate(names, start=1)],
-            "figures": {RMSE: figure([0.7, 0.7])},
-        })  # fmt: skip
-    (tmp_path / "sweep.json").write_text(json.dumps({"cells": cells}), encoding="utf-8")
-    text = report_of([tmp_path])
-    page = Page(text)
-    assert page.texts["h1"] == ["A <study>: 4 runs compared"]
-    assert page.headings[0] == f"What was swept: {tmp_path.name}"
-    assert page.figures[f"{tmp_path.name}[noise_multiplier=0].{RMSE}"] == 0.7
-    charts = dict(re.findall(r"<figcaption>(rmse[^<]*)</figcaption>(.*?)</figure>", text, re.DOTALL))
-    ways = ("rounds", "simulated time", "bytes sent", "energy", "ε (zero-out)")
-    assert [name.rpartition(" against ")[2] for name in charts] == ["noise_multiplier", *ways]
-    by_rounds = charts["rmse (test, seen users) against rounds"]
-    assert by_rounds.count("<polyline") == by_rounds.count("<polygon") == 2
-    assert "noise_multiplier=2: 0.75 after round 2" in by_rounds
-    # An infinite epsilon has no place on an axis; the other cell looks as it does elsewhere.
-    by_epsilon = charts["rmse (test, seen users) against ε (zero-out)"]
-    assert by_epsilon.count("<polyline") == 1
-    assert 'class="line s1"' in by_epsilon
+def test_noise_makes_no_setting_better_than_another(tmp_path: Path) -> None:
+    # The fourth is the worst, and worse than the second by all seeds; all else is as the seeds scatter.
+    cells = ((1.0, 0.10, 0.82), (1.01, 0.101, 0.82), (0.4, 0.2, 0.82), (1.1, 0.11, 0.82))
+    _, front, _ = swept(over_selection(tmp_path, *cells))
+    (table,) = (block for block in front.blocks if isinstance(block, TableBlock))
+    verdicts = [row[1].text for row in table.rows]
+    assert verdicts == ["✓ worth choosing", "✓ worth choosing", "✓ worth choosing", "beaten by 2"]

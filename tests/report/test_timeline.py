@@ -52,10 +52,8 @@ def lanes_of(directory: Path) -> Lanes:
         writer.write("faults", fault_batch(6, "after", [after]))
         writer.finish()
     (directory / "scenario.resolved.yaml").write_text(SCENARIO, encoding="utf-8")
-    section = timeline(view_of(open_run(directory), "run"))
-    assert section is not None
-    (lanes,) = section.blocks
-    assert isinstance(lanes, Lanes)
+    lanes = timeline(view_of(open_run(directory), "run"))
+    assert lanes is not None
     return lanes
 
 
@@ -101,7 +99,7 @@ def test_the_table_says_what_the_faults_are_and_did(tmp_path: Path) -> None:
     assert rows["crash"] == ("round 2", "struck 1 ×", "at 210 s; coordinator crash after 2 s")
     assert rows["forgotten"] == ("round 4", "struck 1 device round, 1 ×", "")
     assert rows["too late"] == ("after the last round", "", "")
-    assert rows["storm"] == ("rounds 3–4", "took 2 min", "")
+    assert rows["storm"] == ("rounds 3–4", "took 2\N{NO-BREAK SPACE}min", "")
 
 
 def test_one_phase_without_faults_has_no_timeline(tmp_path: Path) -> None:

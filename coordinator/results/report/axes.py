@@ -10,7 +10,8 @@ import numpy as np
 import numpy.typing as npt
 
 from coordinator.results.report.blocks import EXTENT, Axis
-from device_profiles.units import format_bytes, format_duration
+from coordinator.results.report.people import percent
+from device_profiles.units import format_duration
 
 Floats = npt.NDArray[np.float64]
 
@@ -109,7 +110,7 @@ def round_axis(first: npt.NDArray[np.int64]) -> Axis:
 def percent_axis(scale: Scale, label: str) -> Axis:
     """Return an axis of shares, 0 to 1."""
     ticks = _multiples(scale.low, scale.high, 0.25)
-    return Axis(label, tuple((scale.percent(value), f"{value:.0%}") for value in ticks))
+    return Axis(label, tuple((scale.percent(value), percent(value)) for value in ticks))
 
 
 def _in_units(scale: Scale, label: str, units: tuple[tuple[float, float, str], ...], smallest: str) -> Axis:
@@ -155,17 +156,3 @@ def duration_scale(values: Floats) -> Scale:
     if high / low >= 30:
         return Scale(low, high * 1.05, logarithmic=True)
     return from_zero(high)
-
-
-def show(value: float, unit: str) -> str:
-    """Return a value for people; ``unit`` is ``s``, ``B``, ``J`` or nothing."""
-    match unit:
-        case "s":
-            return format_duration(value)
-        case "B":
-            return format_bytes(value)
-        case "J":
-            return f"{value:,.0f} J" if value >= 100 else f"{value:.3g} J"
-        case "":
-            return f"{value:.5g}"
-    raise ValueError(f"unknown unit {unit!r}")

@@ -1,4 +1,6 @@
-"""What a report is made of: sections of tiles, tables and charts; :mod:`.html` turns them into HTML.
+"""What a report is made of: sections of tiles, tables and charts.
+
+:mod:`.html`, :mod:`.markdown` and :mod:`.svg` write them out.
 
 Positions in charts are shares of the plot's width and height in thousandths, from its top left corner: the
 drawing stretches with the page, and its labels are text beside it that does not.
@@ -6,8 +8,8 @@ drawing stretches with the page, and its labels are text beside it that does not
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import ClassVar
 
 from markupsafe import Markup
 
@@ -41,7 +43,6 @@ class TableBlock:
     ``wide``: it has a row of its own beside nothing else.
     """
 
-    kind: ClassVar[str] = "table"
     caption: str
     headers: tuple[str, ...]
     rows: tuple[tuple[TableCell, ...], ...]
@@ -51,20 +52,20 @@ class TableBlock:
 
 @dataclass(frozen=True, slots=True)
 class Tile:
-    """A key figure."""
+    """A key figure; ``mood``: ``good`` or ``bad``, or nothing."""
 
     name: str
     text: str
     metric: str | None = None
     number: float | int | None = None
     note: str = ""
+    mood: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class Tiles:
     """Key figures side by side."""
 
-    kind: ClassVar[str] = "tiles"
     tiles: tuple[Tile, ...]
 
 
@@ -72,7 +73,6 @@ class Tiles:
 class NoteBlock:
     """A paragraph."""
 
-    kind: ClassVar[str] = "note"
     text: str
     mood: str = ""
 
@@ -104,9 +104,10 @@ class Plot:
     drawing : the SVG elements inside.
     tips : points that answer to the pointer and the arrow keys: x, y, text.
     table : the same in figures.
+    legend_marks : what stands beside a name: a ``line`` or a ``fill``.
+    labels : texts beside points: percent from the left and from the bottom.
     """
 
-    kind: ClassVar[str] = "plot"
     title: str
     description: str
     drawing: Markup
@@ -116,22 +117,23 @@ class Plot:
     tips: tuple[tuple[float, float, str], ...]
     table: TableBlock | None = None
     legend_marks: str = "line"
+    labels: tuple[tuple[float, float, str], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Bar:
-    """One bar of several pieces: style, width in percent, text."""
+    """One bar of pieces: style, width in percent, text; ``limit``: where a limit stands, in percent."""
 
     name: str
     total: str
     pieces: tuple[tuple[str, float, str], ...]
+    limit: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Bars:
     """Bars below each other."""
 
-    kind: ClassVar[str] = "bars"
     title: str
     description: str
     bars: tuple[Bar, ...]
@@ -153,7 +155,6 @@ class Span:
 class Lanes:
     """Spans of rounds below each other, on one axis."""
 
-    kind: ClassVar[str] = "lanes"
     title: str
     description: str
     lanes: tuple[tuple[str, tuple[Span, ...]], ...]
@@ -161,15 +162,89 @@ class Lanes:
     table: TableBlock | None = None
 
 
-Block = TableBlock | Tiles | NoteBlock | Plot | Bars | Lanes
+@dataclass(frozen=True, slots=True)
+class Fold:
+    """Blocks that are shown when somebody asks for them."""
+
+    title: str
+    blocks: tuple[Block, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Views:
+    """Blocks of which a control shows some at a time.
+
+    Attributes
+    ----------
+    key : its name in the page.
+    controls : of each control its label and its options.
+    views : blocks by the position of the option of each control. The first view is what one sees at first.
+    """
+
+    key: str
+    controls: tuple[tuple[str, tuple[str, ...]], ...]
+    views: dict[tuple[int, ...], tuple[Block, ...]]
+
+
+Block = TableBlock | Tiles | NoteBlock | Plot | Bars | Lanes | Fold | Views
+Chart = Plot | Bars | Lanes
+
+
+def choice(key: str, label: str, options: dict[str, tuple[Block, ...]]) -> tuple[Block, ...]:
+    """Return blocks by the names of their options: under one control where there are several."""
+    if len(options) < 2:
+        return tuple(block for blocks in options.values() for block in blocks)
+    views: dict[tuple[int, ...], tuple[Block, ...]] = {
+        (at,): blocks for at, blocks in enumerate(options.values())
+    }
+    return (Views(key, ((label, tuple(options)),), views),)
+
+
+def at_first(blocks: tuple[Block, ...]) -> Iterator[Block]:
+    """Yield the blocks that one sees at first: of choices their first view, and nothing folded."""
+    for block in blocks:
+        if isinstance(block, Views):
+            yield from at_first(next(iter(block.views.values())))
+        elif not isinstance(block, Fold):
+            yield block
 
 
 @dataclass(frozen=True, slots=True)
 class SectionBlock:
-    """A part of the report under a heading; ``key`` is its anchor; ``wide``: one block a row."""
+    """A part of the report under a heading.
+
+    Attributes
+    ----------
+    key : its anchor.
+    title : its heading.
+    blocks : what it holds.
+    intro : what is said first.
+    wide : one block a row.
+    answers : what the head of the page shows of it.
+    """
 
     key: str
     title: str
     blocks: tuple[Block, ...]
     intro: str = ""
     wide: bool = False
+    answers: tuple[Tile, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Contents:
+    """A report.
+
+    Attributes
+    ----------
+    title, lead : what it is about.
+    facts : names and values that say of which run it is.
+    notices : what has to be known before any figure.
+    sections : in their order.
+    """
+
+    title: str
+    lead: str = ""
+    facts: tuple[tuple[str, str], ...] = ()
+    notices: tuple[str, ...] = ()
+    sections: tuple[SectionBlock, ...] = ()

@@ -30,10 +30,10 @@ SERIES_STYLES: Final = 8
 class Line:
     """A line: name, float64 [n] x and y, and what to say of each point.
 
-    ``steps`` draws it as stairs, which is what distributions are. Lines of one ``group``, by default the
-    name, look the same and share an entry of the legend. ``spread`` is the lowest and the highest y at each
-    x, float64 [n] both: as a band, or as a bar through each point with ``bars``. ``dots`` are further points,
-    as x and y.
+    ``steps`` draws it as stairs, which is what distributions are; ``thin`` as an interval is drawn. Lines of
+    one ``group``, by default the name, look the same and share an entry of the legend. ``spread`` is the
+    lowest and the highest y at each x, float64 [n] both: as a band, or as a bar through each point with
+    ``bars``. ``dots`` are further points, as x and y.
     """
 
     name: str
@@ -41,6 +41,7 @@ class Line:
     y: Floats
     tips: Sequence[str]
     steps: bool = False
+    thin: bool = False
     group: str | None = None
     marks: bool = field(default=False)
     spread: tuple[Floats, Floats] | None = None
@@ -121,6 +122,7 @@ def line_plot(
             # A point alone is no line; a short one with round ends is a dot.
             drawn = f"{x[0]:.4g},{y[0]:.4g} {x[0] + 0.01:.4g},{y[0]:.4g}"
             style = f"{style} dot"
+        style = f"{style} bar" if line.thin else style
         drawing.append(Markup('<polyline class="line {}" points="{}"/>').format(style, drawn))
         if line.marks:
             drawing.append(_dotted(x, y, style))

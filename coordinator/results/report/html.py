@@ -18,6 +18,8 @@ from coordinator.results.report.blocks import (
     Axis,
     Bars,
     Block,
+    Contents,
+    Fold,
     Lanes,
     LegendEntry,
     NoteBlock,
@@ -28,34 +30,30 @@ from coordinator.results.report.blocks import (
     TableCell,
     Tile,
     Tiles,
+    Views,
 )
 
-_BREAKS: Final = re.compile(r"(?<=\.)(?=[a-z])|(?=\{)|(?<=,)")
+_BREAKS: Final = re.compile(r"(?<=\.)(?=[a-z])|(?=\{)|(?<=[,_])(?=\S)")
+_UNITS: Final = re.compile(r"(?<=\d) (?=[A-Za-z%]{1,3}\b)")
+_HOTTEST: Final = 55.0
+"""Percent of the colour of heat at most: what is written on it can be read."""
 _LONG: Final = 26
 """Characters of the head of a row above which it may break."""
 
 _POLICY: Final = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; img-src data:"
 
 
-def page(
-    title: str,
-    lead: str,
-    endings: Sequence[str],
-    facts: Iterable[tuple[str, str]],
-    sections: Sequence[SectionBlock],
-) -> str:
-    """Return a page of sections, below what has to be known first and a list of facts."""
-    shown = escape(title)
-    listed = _lines(f'<li><a href="#{escape(one.key)}">{escape(one.title)}</a></li>' for one in sections)
+def page(report: Contents) -> str:
+    """Return a report as one page without references to anything outside of it."""
+    shown = escape(report.title)
     empty = "<p>There is nothing to report: the run has no finished round.</p>"
+    facts = (f"<div><dt>{escape(name)}</dt><dd>{escape(value)}</dd></div>" for name, value in report.facts)
     head = [
         f"<h1>{shown}</h1>",
-        *([f'<p class="lead">{escape(lead)}</p>'] if lead else []),
-        '<dl class="facts">',
-        *(f"<div><dt>{escape(name)}</dt><dd>{escape(value)}</dd></div>" for name, value in facts),
-        "</dl>",
-        *(f'<p class="banner" role="note">{escape(said)}</p>' for said in endings),
-        *([f'<nav aria-label="Sections">\n<ul>\n{listed}\n</ul>\n</nav>'] if sections else []),
+        *([f'<p class="lead">{escape(report.lead)}</p>'] if report.lead else []),
+        *(f'<p class="banner" role="note">{escape(said)}</p>' for said in report.notices),
+        _answers(report.sections),
+        *(['<dl class="facts">', *facts, "</dl>"] if report.facts else []),
     ]
     return f"""<!doctype html>
 <html lang="en">
@@ -67,7 +65,7 @@ def page(
 <title>{shown} – recfleet report</title>
 <link rel="icon" href="data:,">
 <style>
-{_asset("report.css")}
+{asset("report.css")}{asset("drawing.css")}
 </style>
 </head>
 <body>
@@ -77,18 +75,32 @@ def page(
 {_lines(head)}
 </header>
 <main id="content">
-{_lines(_section(one) for one in sections) if sections else empty}
+{_lines(_section(one) for one in report.sections) if report.sections else empty}
 </main>
 <div id="tip" role="status" hidden></div>
 <script>
-{_asset("report.js")}
+{asset("report.js")}
 </script>
 </body>
 </html>
 """
 
 
-def _asset(name: str) -> str:
+def _answers(sections: Sequence[SectionBlock]) -> str:
+    """Return what the sections say in short, each a link to its section."""
+    tiles = [
+        f'<li><a href="#{escape(one.key)}"><span class="name">{escape(answer.name)}</span>'
+        f'<strong class="{escape(answer.mood)}">{escape(answer.text)}</strong>'
+        f'<span class="note">{breakable(answer.note)}</span></a></li>'
+        for one in sections
+        for answer in one.answers
+    ]
+    if not tiles:
+        return ""
+    return f'<nav aria-label="Answers">\n<ul class="answers">\n{_lines(tiles)}\n</ul>\n</nav>'
+
+
+def asset(name: str) -> str:
     """Return a file of the package as it stands; only our own style sheet and script are."""
     return (Path(__file__).parent / "assets" / name).read_text(encoding="utf-8")
 
@@ -103,21 +115,54 @@ def _section(section: SectionBlock) -> str:
         [
             f'<section id="{key}" aria-labelledby="{key}-title">',
             f'<h2 id="{key}-title">{escape(section.title)}</h2>',
-            f'<p class="intro">{escape(section.intro)}</p>' if section.intro else "",
-            f'<div class="blocks{" wide" if section.wide else ""}">',
-            *(_block(part) for part in section.blocks),
-            "</div>",
+            f'<p class="intro">{_unbroken(section.intro)}</p>' if section.intro else "",
+            _blocks(section.blocks, "wide" if section.wide else ""),
             "</section>",
         ]
     )
 
 
-def _block(part: Block) -> str:
-    return _MAKERS[type(part)](part)
+def _blocks(parts: Sequence[Block], style: str = "") -> str:
+    many = sum(isinstance(part, Plot) for part in parts) > 2
+    style = f"{style} multiples" if many else style
+    return _lines([f'<div class="blocks {style}">', *(_MAKERS[type(part)](part) for part in parts), "</div>"])
+
+
+def _fold(part: Fold) -> str:
+    title = f'<details class="fold"><summary>{escape(part.title)}</summary>'
+    return _lines([title, _blocks(part.blocks), "</details>"])
+
+
+def _choice(part: Views) -> str:
+    """Return views of which all but the first are hidden, and the controls, which a script brings to life."""
+    key = escape(part.key)
+    lines = [f'<div class="choice" id="{key}">']
+    for number, (label, options) in enumerate(part.controls):
+        name = f"{key}-{number}"
+        lines += [f"<fieldset><legend>{escape(label)}</legend>"]
+        lines += [
+            f'<label><input type="radio" name="{name}" value="{at}"{" checked" if at == 0 else ""}>'
+            f"<span>{escape(option)}</span></label>"
+            for at, option in enumerate(options)
+        ]
+        lines.append("</fieldset>")
+    for at, (view, blocks) in enumerate(part.views.items()):
+        lines.append(f'<div data-view="{" ".join(map(str, view))}"{" hidden" if at else ""}>')
+        lines += [_blocks(blocks), "</div>"]
+    return _lines([*lines, "</div>"])
 
 
 def _note(part: NoteBlock) -> str:
     return f'<p class="{escape(part.mood)}">{escape(part.text)}</p>'
+
+
+def breakable(text: str) -> str:
+    """Return a text that may break within the path of a metric and around its tags, not before a unit."""
+    return _BREAKS.sub("<wbr>", _unbroken(text))
+
+
+def _unbroken(text: str) -> str:
+    return _UNITS.sub("\N{NO-BREAK SPACE}", escape(text))
 
 
 def _figure_attributes(metric: str | None, number: float | None) -> str:
@@ -129,8 +174,8 @@ def _figure_attributes(metric: str | None, number: float | None) -> str:
 def _cell(cell: TableCell, *, text: bool) -> str:
     style, heat = f"{'text ' if text else ''}{escape(cell.mood)}", ""
     if cell.strength is not None:
-        style += " heat strong" if cell.strength > 0.75 else " heat"
-        heat = f' style="--heat:{cell.strength * 100:.1f}%"'
+        style += " heat"
+        heat = f' style="--heat:{cell.strength * _HOTTEST:.1f}%"'
     attributes = _figure_attributes(cell.metric, cell.number)
     return f'<td class="{style}"{heat}{attributes}>{escape(cell.text)}</td>'
 
@@ -138,24 +183,22 @@ def _cell(cell: TableCell, *, text: bool) -> str:
 def _row(row: Sequence[TableCell], text_columns: int) -> str:
     head, *cells = row
     long = ' class="long"' if len(head.text) > _LONG else ""
-    # Narrow columns may break within the path of a metric and around its tags.
-    breakable = _BREAKS.sub("<wbr>", escape(head.text))
     attributes = _figure_attributes(head.metric, head.number)
     rest = "".join(_cell(cell, text=at < text_columns) for at, cell in enumerate(cells, start=1))
-    return f'<tr><th scope="row"{long}{attributes}>{breakable}</th>{rest}</tr>'
+    return f'<tr><th scope="row"{long}{attributes}>{breakable(head.text)}</th>{rest}</tr>'
 
 
 def _table(part: TableBlock) -> str:
     caption, left = escape(part.caption), ' class="text"'
     heads = (
-        f'<th scope="col"{left if at < part.text_columns else ""}>{escape(name)}</th>'
+        f'<th scope="col"{left if at < part.text_columns else ""}>{breakable(name)}</th>'
         for at, name in enumerate(part.headers)
     )
     return _lines(
         [
             f'<div class="scroll{" wide" if part.wide else ""}" tabindex="0" role="region"'
             f' aria-label="{caption}">',
-            "<table>",
+            '<table class="cards">' if len(part.headers) > 3 else "<table>",
             f"<caption><span>{caption}</span></caption>",
             "<thead><tr>",
             *heads,
@@ -218,6 +261,7 @@ def _plot(part: Plot) -> str:
             '<svg viewBox="0 0 1000 1000" preserveAspectRatio="none" aria-hidden="true" focusable="false">'
             f"<title>{escape(part.title)}</title>{escape(part.drawing)}</svg>",
             '<span class="marker" hidden></span>',
+            *(_label(*one) for one in part.labels),
             f'<script type="application/json">{script_json(part.tips)}</script>',
             "</div>",
             _x_axis(part.x),
@@ -227,9 +271,15 @@ def _plot(part: Plot) -> str:
     )
 
 
+def _label(left: float, bottom: float, text: str) -> str:
+    place = f"left:{left:.2f}%;bottom:{bottom:.2f}%"
+    return f'<span class="label" style="{place}" aria-hidden="true">{escape(text)}</span>'
+
+
 def _bars(part: Bars) -> str:
     lines = [_legend(part.legend, "fill")]
-    lines.append(f'<div class="bars" role="img" aria-label="{escape(part.description)}">')
+    limits = " limits" if any(bar.limit is not None for bar in part.bars) else ""
+    lines.append(f'<div class="bars{limits}" role="img" aria-label="{escape(part.description)}">')
     for bar in part.bars:
         at, pieces = 0.0, []
         for style, width, text in bar.pieces:
@@ -239,8 +289,10 @@ def _bars(part: Bars) -> str:
                 f' data-tip="{said}"><title>{said}</title></rect>'
             )
             at += width
+        if bar.limit is not None:
+            pieces.append(f'<path class="limit" d="M{bar.limit:.3f} 0V10"/>')
         lines += [
-            f'<div class="bar-name" aria-hidden="true">{escape(bar.name)}</div>',
+            f'<div class="bar-name" aria-hidden="true">{breakable(bar.name)}</div>',
             '<svg class="bar" viewBox="0 0 100 10" preserveAspectRatio="none" aria-hidden="true">'
             f"{''.join(pieces)}</svg>",
             f'<div class="bar-total" aria-hidden="true">{escape(bar.total)}</div>',
@@ -287,6 +339,8 @@ _MAKERS: Final[dict[type, Callable[[Any], str]]] = {
     Lanes: _lanes,
     Tiles: _tiles,
     NoteBlock: _note,
+    Fold: _fold,
+    Views: _choice,
 }
 
 

@@ -1,21 +1,27 @@
-"""Reports as HTML: one file without references to anything outside of it."""
+"""The report of one run or of several: what it holds, in which order, and in which form."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
 from coordinator.engine.run_files import REPORT, on_real_clock, write_atomically
-from coordinator.results.report.html import page
-from coordinator.results.report.sections import SECTIONS
+from coordinator.results.report import html
+from coordinator.results.report.blocks import Contents, Fold, SectionBlock, TableBlock, TableCell
+from coordinator.results.report.sections import ELSE, QUESTIONS
 from coordinator.results.report.view import RunView, chosen_runs, chosen_sweeps, view_of
 from coordinator.results.tables.reader import open_run
 
 if TYPE_CHECKING:
     from coordinator.results.report.sweep_table import SweepTable
+
+FORMS: Final = ("html", "md", "svg")
+"""The forms of a report, called as their files end."""
+_IN_HEAD: Final = ("scenario", "seed", "clients", "clock")
+"""The facts about a run that its head shows."""
 
 _ENDED: Final = {
     "killed": "This run was killed. The report covers the {} rounds that it had finished.",
@@ -67,32 +73,51 @@ def _ending(view: RunView) -> str | None:
     return " ".join(found) or None
 
 
+def _about(views: Sequence[RunView]) -> Fold:
+    """Return which runs these are: one a row where there are several."""
+    facts = [dict(_facts(view)) for view in views]
+    names = list(dict.fromkeys(name for found in facts for name in found))
+    if len(views) == 1:
+        about = tuple((TableCell(name), TableCell(facts[0][name])) for name in names)
+        return Fold("About this run", (TableBlock("About this run", ("fact", "value"), about, 2),))
+    rows = tuple(tuple(TableCell(found.get(name, "–")) for name in names) for found in facts)
+    return Fold("About these runs", (TableBlock("The runs", tuple(names), rows, len(names)),))
+
+
+def _rest(folds: Iterable[Fold | None]) -> SectionBlock:
+    return SectionBlock("else", "Everything else", tuple(one for one in folds if one is not None), wide=True)
+
+
 @np.errstate(over="ignore", invalid="ignore")  # figures may be huge, and what they add up to infinite
-def report_of_run(view: RunView) -> str:
-    """Return the report of one run as HTML; sections with nothing to say are left out."""
-    sections = [section for make in SECTIONS if (section := make(view)) is not None]
+def contents_of_run(view: RunView) -> Contents:
+    """Return the report of one run; sections with nothing to say are left out."""
+    sections = [section for make in QUESTIONS if (section := make(view)) is not None]
+    rest = _rest((*(make(view) for make in ELSE), _about([view])))
     lead = str(view.scenario.get("description") or "").strip()
-    return page(view.title, lead, _banners(view), list(_facts(view)), sections)
+    facts = tuple((name, value) for name, value in _facts(view) if name in _IN_HEAD)
+    return Contents(view.title, lead, facts, tuple(_banners(view)), (*sections, rest))
 
 
 @np.errstate(over="ignore", invalid="ignore")
-def report_of_runs(views: Sequence[RunView], sweeps: Sequence[SweepTable] = ()) -> str:
-    """Return the report of several runs, on top of each other, as HTML; of sweeps first what they show."""
+def contents_of_runs(views: Sequence[RunView], sweeps: Sequence[SweepTable] = ()) -> Contents:
+    """Return the report of several runs, on top of each other; of sweeps first what they show."""
     # Not above: runs, each of which writes a report of itself, start without it.
-    from coordinator.results.report.sections.comparison import COMPARISONS  # noqa: PLC0415
+    from coordinator.results.report.sections.comparison import COMPARISONS, key_figures  # noqa: PLC0415
     from coordinator.results.report.sections.swept import swept  # noqa: PLC0415
 
-    made = [*(swept(sweep) for sweep in sweeps), *(make(views) for make in COMPARISONS)]
-    sections = [section for section in made if section is not None]
-    endings = [f"{view.name}: {said}" for view in views for said in _banners(view)]
-    facts = [
-        (view.name, ", ".join(f"{key} {value}" for key, value in _facts(view) if key != "run"))
-        for view in views
-    ]
-    counted = f"{len(views)} runs compared"
+    found = [section for make in COMPARISONS if (section := make(views)) is not None]
+    first = [section for sweep in sweeps for section in swept(sweep)]
+    folds: list[Fold] = []
+    if first:
+        # What single runs did is looked up: the sweep is the answer.
+        folds = [Fold(one.title, one.blocks) for one in found]
+        found = first
+    rest = _rest((*folds, key_figures(views), _about(views)))
+    endings = tuple(f"{view.name}: {said}" for view in views for said in _banners(view))
     title = _common(str(view.manifest.get("title") or "") for view in views)
     lead = _common(str(view.scenario.get("description") or "").strip() for view in views)
-    return page(f"{title}: {counted}" if title else counted, lead, endings, facts, sections)
+    counted = f"{len(views)} runs compared"
+    return Contents(f"{title}: {counted}" if title else counted, lead, (), endings, (*found, rest))
 
 
 def _common(texts: Iterable[str]) -> str:
@@ -101,17 +126,36 @@ def _common(texts: Iterable[str]) -> str:
     return known.pop() if len(known) == 1 else ""
 
 
-def report_of(paths: Sequence[Path]) -> str:
-    """Return the report of one or more runs as HTML; a directory that holds runs stands for all of them.
+def report_of(paths: Sequence[Path], form: str = "html") -> str:
+    """Return the report of one or more runs; a directory that holds runs stands for all of them.
+
+    Parameters
+    ----------
+    paths : of runs, or of directories that hold some.
+    form : one of :data:`FORMS`.
 
     Raises
     ------
     RunFormatError : a directory that holds no run, or one of another version.
     """
     views = [view_of(open_run(chosen.directory), chosen.name, chosen.group) for chosen in chosen_runs(paths)]
-    return report_of_run(views[0]) if len(views) == 1 else report_of_runs(views, chosen_sweeps(paths))
+    found = contents_of_run(views[0]) if len(views) == 1 else contents_of_runs(views, chosen_sweeps(paths))
+    return _writer(form)(found)
+
+
+def _writer(form: str) -> Callable[[Contents], str]:
+    # Not above: most runs write HTML.
+    if form == "md":
+        from coordinator.results.report import markdown  # noqa: PLC0415
+
+        return markdown.page
+    if form == "svg":
+        from coordinator.results.report import svg  # noqa: PLC0415
+
+        return svg.page
+    return html.page
 
 
 def write_report(view: RunView) -> None:
     """Write ``report.html`` into the directory of a run."""
-    write_atomically(view.run.directory / REPORT, report_of_run(view).encode())
+    write_atomically(view.run.directory / REPORT, html.page(contents_of_run(view)).encode())

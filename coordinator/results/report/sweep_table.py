@@ -17,11 +17,16 @@ AS_WRITTEN: Final = "as written"
 
 @dataclass(frozen=True, slots=True)
 class SweptFigure:
-    """A figure of a cell: its unit, its mean over the finished runs with an interval, and each run's."""
+    """A figure of a cell: its unit, its mean over finished runs with an interval, and each run's by seed."""
 
     unit: str
     found: Estimate
-    values: tuple[float, ...]
+    by_seed: Mapping[int, float]
+
+    @property
+    def values(self) -> list[float]:
+        """The values of the runs."""
+        return list(self.by_seed.values())
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,11 +38,13 @@ class SweptCell:
     settings : path and value, as text; of a mapping each value on its own.
     runs : directory and seed of each run that was begun.
     figures : by name; none where no run has finished.
+    thresholds : in how many of how many finished runs each held.
     """
 
     settings: Mapping[str, str]
     runs: tuple[tuple[str, int], ...]
     figures: Mapping[str, SweptFigure]
+    thresholds: Mapping[str, tuple[int, int]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +109,9 @@ def _limited(threshold: str) -> str:
 def _cell(written: Mapping[str, Any]) -> SweptCell:
     settings = leaves(written["settings"].items())
     runs = tuple((run["directory"], run["seed"]) for run in written["runs"] if run["directory"] is not None)
-    return SweptCell(settings, runs, {name: _figure(each) for name, each in written["figures"].items()})
+    figures = {name: _figure(each) for name, each in written["figures"].items()}
+    held = {one["threshold"]: (one["held"], one["of"]) for one in written.get("thresholds", ())}
+    return SweptCell(settings, runs, figures, held)
 
 
 def _figure(written: Mapping[str, Any]) -> SweptFigure:
@@ -110,7 +119,8 @@ def _figure(written: Mapping[str, Any]) -> SweptFigure:
     found = Estimate(
         _number(written["mean"]), None if half_width is None else _number(half_width), written["n"]
     )
-    return SweptFigure(written["unit"], found, tuple(map(_number, written["values"].values())))
+    by_seed = {int(seed): _number(value) for seed, value in written["values"].items()}
+    return SweptFigure(written["unit"], found, by_seed)
 
 
 def _number(written: float | str | None) -> float:

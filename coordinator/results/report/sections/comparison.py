@@ -1,4 +1,4 @@
-"""Several runs beside and on top of each other."""
+"""Several runs beside and on top of each other: the questions about one run, asked of all."""
 
 from __future__ import annotations
 
@@ -10,13 +10,26 @@ import numpy as np
 from coordinator.engine.run_files import time_name
 from coordinator.results.analysis.critical_path import STEPS
 from coordinator.results.analysis.learning_curves import Curve, mean_curve
-from coordinator.results.report.axes import show
-from coordinator.results.report.blocks import Block, SectionBlock, TableBlock, TableCell
+from coordinator.results.report.blocks import (
+    Block,
+    Fold,
+    SectionBlock,
+    TableBlock,
+    TableCell,
+    choice,
+)
 from coordinator.results.report.charts import stacked_bars
-from coordinator.results.report.sections.durations import STEP_PARTS
-from coordinator.results.report.sections.key_figures import figure, figures, shown
+from coordinator.results.report.people import figure, percent, show, shown, verdict_texts
+from coordinator.results.report.sections.drops import QUESTION as WHO_DROPS
+from coordinator.results.report.sections.drops import outcome_bars
+from coordinator.results.report.sections.key_figures import figures
 from coordinator.results.report.sections.latency import cdf_plot
-from coordinator.results.report.sections.learning import Spread, curve_plots, reached_table
+from coordinator.results.report.sections.learning import QUESTION as WHAT_WORTH
+from coordinator.results.report.sections.learning import Spread, curves_choice, reached_table
+from coordinator.results.report.sections.promises import QUESTION as WHAT_HELD
+from coordinator.results.report.sections.rounds import QUESTION as HOW_LONG
+from coordinator.results.report.sections.rounds import STEP_PARTS
+from coordinator.results.report.sections.traffic import QUESTION as WHICH_BYTES
 from coordinator.results.report.view import RunView
 
 
@@ -24,7 +37,7 @@ def _groups(views: Sequence[RunView]) -> dict[str, str]:
     return {view.name: view.group for view in views}
 
 
-def _verdicts(views: Sequence[RunView]) -> SectionBlock | None:
+def _promises(views: Sequence[RunView]) -> SectionBlock | None:
     by_run = [{row["threshold"]: row for row in view.verdicts} for view in views]
     names = list(dict.fromkeys(name for rows in by_run for name in rows))
     if not names:
@@ -34,44 +47,44 @@ def _verdicts(views: Sequence[RunView]) -> SectionBlock | None:
         if row is None:
             return TableCell("–")
         held = bool(row["held"])
-        text = f"{'✓' if held else '✗'} {row['shown']['value']} ({row['shown']['margin']})"
-        return TableCell(
-            text, figure(row["value"]), f"{run}:threshold[{name}].value", mood="good" if held else "bad"
-        )
+        value, _, margin = verdict_texts(row)
+        mood = "good" if held else "bad"
+        text = f"{'✓' if held else '✗'} {value} ({margin})"
+        return TableCell(text, figure(row["value"]), f"{run}:threshold[{name}].value", mood=mood)
 
     rows = tuple(
-        (
-            TableCell(name),
-            *(cell(rows.get(name), name, view.name) for rows, view in zip(by_run, views, strict=True)),
-        )
-        for name in names
+        (TableCell(view.name), *(cell(found.get(name), name, view.name) for name in names))
+        for found, view in zip(by_run, views, strict=True)
     )
-    missed = sum(not row["held"] for rows in by_run for row in rows.values())
-    title = f"{missed} verdicts missed" if missed else "All thresholds held"
-    caption = "Value and margin of every threshold; the margin is positive on the side that holds."
-    headers = ("threshold", *(view.name for view in views))
-    return SectionBlock("verdicts", title, (TableBlock(caption, headers, rows),), wide=True)
+    missed = sum(not row["held"] for found in by_run for row in found.values())
+    whole = sum(map(len, by_run))
+    intro = f"{missed} of {whole} verdicts missed." if missed else f"All {whole} verdicts held."
+    table = TableBlock("Value and margin of every threshold", ("run", *names), rows, wide=True)
+    return SectionBlock("promises", WHAT_HELD, (table,), intro, wide=True)
 
 
-def _figures(views: Sequence[RunView]) -> SectionBlock:
+def key_figures(views: Sequence[RunView]) -> Fold:
+    """Return the key figures of runs, a run a row."""
     called = time_name(view.summary for view in views)
     by_run = [
         {path: (name, value, unit) for name, path, value, unit in figures(view.summary, called)}
         for view in views
     ]
     paths = list(dict.fromkeys(path for found in by_run for path in found))
-    rows = []
-    for path in paths:
-        name = next(found[path][0] for found in by_run if path in found)
-        cells = [
-            TableCell(shown(found[path][1], found[path][2]), found[path][1], f"{view.name}:{path}")
-            if path in found
-            else TableCell("–")
-            for found, view in zip(by_run, views, strict=True)
-        ]
-        rows.append((TableCell(name), *cells))
-    table = TableBlock("Key figures of the runs", ("figure", *(view.name for view in views)), tuple(rows))
-    return SectionBlock("figures", "Comparison", (table,), wide=True)
+    names = [next(found[path][0] for found in by_run if path in found) for path in paths]
+    rows = tuple(
+        (
+            TableCell(view.name),
+            *(
+                TableCell(shown(found[path][1], found[path][2]), found[path][1], f"{view.name}:{path}")
+                if path in found
+                else TableCell("–")
+                for path in paths
+            ),
+        )
+        for found, view in zip(by_run, views, strict=True)
+    )
+    return Fold("Key figures", (TableBlock("Key figures of the runs", ("run", *names), rows),))
 
 
 def _learning(views: Sequence[RunView]) -> SectionBlock | None:
@@ -79,23 +92,26 @@ def _learning(views: Sequence[RunView]) -> SectionBlock | None:
     for view in views:
         for curve in view.curves:
             by_metric.setdefault(curve.name, []).append((view, curve))
-    blocks: list[Block] = []
+    if not by_metric:
+        return None
     called = time_name(view.summary for view in views)
-    averaged = False
-    for metric, found in by_metric.items():
-        curves, spreads = _over_seeds(found)
-        averaged = averaged or bool(spreads)
-        blocks += curve_plots(metric, curves, called, _groups(views), spreads)
+    metrics = {metric: _over_seeds(found) for metric, found in by_metric.items()}
+    blocks = curves_choice(metrics, called, _groups(views))
+    reached: list[Block] = []
+    for metric, (curves, _) in metrics.items():
         table = reached_table(curves, called)
         if table is not None:
-            blocks.append(
-                TableBlock(f"{metric}. {table.caption}", ("run", *table.headers[1:]), table.rows, wide=True)
-            )
+            caption = f"{metric}. {table.caption}"
+            reached.append(TableBlock(caption, ("run", *table.headers[1:]), table.rows, wide=True))
+    more: tuple[Block, ...] = (Fold("How soon they got there", tuple(reached)),) if reached else ()
+    averaged = any(spreads for _, spreads in metrics.values())
     intro = "Repeats are drawn as their mean, round by round; the band is from their lowest to their highest."
-    return SectionBlock("learning", "Learning", tuple(blocks), intro if averaged else "") if blocks else None
+    return SectionBlock("model", WHAT_WORTH, (*blocks, *more), intro if averaged else "", wide=True)
 
 
-def _over_seeds(found: Sequence[tuple[RunView, Curve]]) -> tuple[list[tuple[str, Curve]], dict[str, Spread]]:
+def _over_seeds(
+    found: Sequence[tuple[RunView, Curve]],
+) -> tuple[list[tuple[str, Curve]], dict[str, Spread]]:
     """Return curves by name, those of repeats as their mean with its spread.
 
     Repeats that have no round in common stay what they are.
@@ -115,12 +131,10 @@ def _over_seeds(found: Sequence[tuple[RunView, Curve]]) -> tuple[list[tuple[str,
     return curves, spreads
 
 
-def _durations(views: Sequence[RunView]) -> SectionBlock | None:
+def _rounds(views: Sequence[RunView]) -> SectionBlock | None:
     known = [view for view in views if len(view.rounds)]
     if not known:
         return None
-    series = [(view.name, view.rounds.numbers["duration_s"], len(view.rounds)) for view in known]
-    plot = cdf_plot("Round durations", "round duration", series, _groups(views))
     seconds = [view.path.seconds.sum(axis=0) / len(view.rounds) for view in known]
     used = np.flatnonzero(np.sum(seconds, axis=0) > 0)
     bars = stacked_bars(
@@ -144,24 +158,64 @@ def _durations(views: Sequence[RunView]) -> SectionBlock | None:
             ),
         ),
     )
-    return SectionBlock("durations", "Rounds", (*((plot,) if plot else ()), bars))
-
-
-def _latency(views: Sequence[RunView]) -> SectionBlock | None:
-    series = []
+    options: dict[str, tuple[Block, ...]] = {"mean by stage": (bars,)}
+    durations = [(view.name, view.rounds.numbers["duration_s"], len(view.rounds)) for view in known]
+    latencies = []
     for view in views:
         values = view.read("device_rounds", ["latency_s"]).numbers["latency_s"]
         if len(values):
-            series.append((view.name, values[~np.isnan(values)], len(values)))
-    plot = cdf_plot("Report latency", "report latency", series, _groups(views))
-    return None if plot is None else SectionBlock("latency", "Report latency", (plot,), wide=True)
+            latencies.append((view.name, values[~np.isnan(values)], len(values)))
+    for title, what, series in (
+        ("Round durations", "round duration", durations),
+        ("Report latency", "report latency", latencies),
+    ):
+        plot = cdf_plot(title, what, series, _groups(views))
+        if plot is not None:
+            options[title.lower()] = (plot,)
+    return SectionBlock("rounds", HOW_LONG, choice("rounds-by", "Show", options), wide=True)
+
+
+def _bytes(views: Sequence[RunView]) -> SectionBlock | None:
+    sizes = {view.name: view.summary["bytes"] for view in views}
+    parts = {
+        name: [found["down"] + found["up"] - found["wasted"], found["wasted"]]
+        for name, found in sizes.items()
+    }
+    if not any(map(sum, parts.values())):
+        return None
+    texts = [[show(size, "B") for size in each] for each in parts.values()]
+    rows = tuple(
+        (
+            TableCell(name),
+            *(TableCell(show(found[key], "B"), found[key]) for key in ("down", "up", "wasted")),
+            TableCell(percent(found["wasted"] / max(found["down"] + found["up"], 1))),
+        )
+        for name, found in sizes.items()
+    )
+    bars = stacked_bars(
+        "Bytes sent, used and wasted",
+        "Bars of bytes sent either way, those that were used and those that were wasted.",
+        [(name, each, show(sum(each), "B")) for name, each in parts.items()],
+        (("used", "p0"), ("wasted", "p4")),
+        texts,
+        TableBlock("Bytes", ("run", "down", "up", "wasted", "share"), rows),
+    )
+    return SectionBlock("bytes", WHICH_BYTES, (bars,), wide=True)
+
+
+def _drops(views: Sequence[RunView]) -> SectionBlock | None:
+    found = {view.name: view.summary["outcomes"] for view in views if view.summary["device_rounds"]}
+    if not found:
+        return None
+    bars = outcome_bars("How device rounds ended", found)
+    return SectionBlock("drops", WHO_DROPS, (bars,), wide=True)
 
 
 COMPARISONS: Final[tuple[Callable[[Sequence[RunView]], SectionBlock | None], ...]] = (
-    _verdicts,
-    _figures,
+    _promises,
+    _rounds,
+    _bytes,
+    _drops,
     _learning,
-    _durations,
-    _latency,
 )
-"""The sections of the report of several runs, in their order."""
+"""The questions that the report of several runs answers, in their order."""

@@ -5,13 +5,14 @@ from __future__ import annotations
 import numpy as np
 
 from coordinator.engine.run_files import on_real_clock
-from coordinator.results.report.axes import bytes_axis, duration_axis, from_zero, number_axis, show
-from coordinator.results.report.blocks import Axis, Block, SectionBlock, TableBlock, TableCell
+from coordinator.results.report.axes import bytes_axis, duration_axis, from_zero, number_axis
+from coordinator.results.report.blocks import Axis, Block, Fold, NoteBlock, TableBlock, TableCell
 from coordinator.results.report.charts import Line, line_plot, thin
+from coordinator.results.report.people import show
 from coordinator.results.report.view import RunView
 
 
-def host(view: RunView) -> SectionBlock | None:
+def host(view: RunView) -> Fold | None:
     """Return wall time and memory of the process over the rounds, and what it ran on."""
     numbers = view.rounds.numbers
     blocks: list[Block] = []
@@ -55,13 +56,13 @@ def host(view: RunView) -> SectionBlock | None:
             )
     rows = _facts(view)
     if rows:
-        blocks.append(TableBlock("Measured on this computer", ("", "value"), tuple(rows)))
+        blocks.append(TableBlock("Measured on this computer", ("fact", "value"), tuple(rows)))
     if not blocks:
         return None
     intro = "Measured here, different from run to run; it says nothing about the fleet."
     if on_real_clock(view.summary):
         intro = "Measured on the computer of the coordinator."
-    return SectionBlock("host", "Host", tuple(blocks), intro)
+    return Fold("The computer it ran on", (NoteBlock(intro), *blocks))
 
 
 def _facts(view: RunView) -> list[tuple[TableCell, ...]]:

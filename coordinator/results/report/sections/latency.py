@@ -8,9 +8,10 @@ from types import MappingProxyType
 import numpy as np
 import numpy.typing as npt
 
-from coordinator.results.report.axes import Scale, duration_axis, duration_scale, percent_axis, show
-from coordinator.results.report.blocks import Block, Plot, SectionBlock, TableBlock, TableCell
+from coordinator.results.report.axes import Scale, duration_axis, duration_scale, percent_axis
+from coordinator.results.report.blocks import Block, Fold, Plot, TableBlock, TableCell
 from coordinator.results.report.charts import SERIES_STYLES, Line, distribution, line_plot
+from coordinator.results.report.people import percent, show
 from coordinator.results.report.view import RunView
 
 Floats = npt.NDArray[np.float64]
@@ -35,11 +36,12 @@ def cdf_plot(
     """
     lines, rows = [], []
     for name, values, whole in series:
-        cells = [TableCell(name), TableCell(f"{len(values) / whole:.1%}", len(values) / whole)]
+        cells = [TableCell(name), TableCell(percent(len(values) / whole), len(values) / whole)]
         if len(values):
             x, y = distribution(values, whole)
             tips = [
-                f"{name}: {b:.1%} within {show(a, 's')}" for a, b in zip(x.tolist(), y.tolist(), strict=True)
+                f"{name}: {percent(b)} within {show(a, 's')}"
+                for a, b in zip(x.tolist(), y.tolist(), strict=True)
             ]
             lines.append(Line(name, x, y, tips, steps=len(values) < 50, group=groups.get(name)))
             found = np.percentile(values, _PERCENTAGES, method="linear").tolist()
@@ -53,7 +55,9 @@ def cdf_plot(
     if not lines:
         return None
     scales = duration_scale(np.concatenate([line.x for line in lines])), Scale(0.0, 1.02)
-    table = TableBlock(f"Percentiles of {what}", ("", "known", *(f"p{p}" for p in _PERCENTAGES)), tuple(rows))
+    table = TableBlock(
+        f"Percentiles of {what}", ("name", "known", *(f"p{p}" for p in _PERCENTAGES)), tuple(rows)
+    )
     return line_plot(
         title,
         f"Cumulative distributions of {what}, a line each for {', '.join(line.name for line in lines)}.",
@@ -64,32 +68,25 @@ def cdf_plot(
     )
 
 
-def latency(view: RunView) -> SectionBlock | None:
-    """Return the latency of reports by device class and by network; the largest ones where there are many."""
-    rows = view.read("device_rounds", ["class", "network", "latency_s"])
+def latency_by(view: RunView, column: str) -> Plot | None:
+    """Return the latency of reports by ``class`` or ``network``; the largest ones where there are many.
+
+    None when nothing ever reported.
+    """
+    rows = view.read("device_rounds", [column, "latency_s"])
     latency_s = rows.numbers["latency_s"]
-    plots = []
-    for column, title in (("class", "device class"), ("network", "network")):
-        counts = sorted(rows.counts(column).items(), key=lambda pair: -pair[1])
-        series = []
-        for name, count in counts[:SERIES_STYLES]:
-            values = latency_s[rows.equal(column, name)]
-            series.append((name, values[~np.isnan(values)], count))
-        rest = len(counts) - len(series)
-        more = f" (the {len(series)} largest of {len(counts)})" if rest else ""
-        plot = cdf_plot(f"Report latency by {title}{more}", "report latency", series)
-        if plot is not None:
-            plots.append(plot)
-    if not plots:
-        return None
-    intro = (
-        "From the invitation to the arrival of the report, applied or not. 100 % are all invited devices: a "
-        "line ends where the rest never reported."
-    )
-    return SectionBlock("latency", "Report latency", tuple(plots), intro)
+    counts = sorted(rows.counts(column).items(), key=lambda pair: -pair[1])
+    series = []
+    for name, count in counts[:SERIES_STYLES]:
+        values = latency_s[rows.equal(column, name)]
+        series.append((name, values[~np.isnan(values)], count))
+    rest = len(counts) - len(series)
+    more = f" (the {len(series)} largest of {len(counts)})" if rest else ""
+    title = f"Invitation to report by {column}{more}; a line ends where the rest never reported"
+    return cdf_plot(title, "report latency", series)
 
 
-def inference(view: RunView) -> SectionBlock | None:
+def inference(view: RunView) -> Fold | None:
     """Return simulated latency, energy and memory of on-device inference by class, and what was measured."""
     by_class = view.summary["inference_by_class"]
     if not by_class:
@@ -121,7 +118,7 @@ def inference(view: RunView) -> SectionBlock | None:
         "One call of a device's own model, by device class (simulated)", headers, tuple(found)
     )
     blocks: list[Block] = [*((plot,) if plot is not None else ()), simulated, _measured(view)]
-    return SectionBlock("inference", "On-device inference", tuple(blocks))
+    return Fold("On-device inference", tuple(blocks))
 
 
 def _measured(view: RunView) -> TableBlock:
@@ -135,4 +132,4 @@ def _measured(view: RunView) -> TableBlock:
             for p in ("p50", "max")
         ]
         rows.append((TableCell((stem if unit else name).replace("_", " ")), *cells))
-    return TableBlock("Measured on this computer", ("", "median", "largest"), tuple(rows))
+    return TableBlock("Measured on this computer", ("figure", "median", "largest"), tuple(rows))

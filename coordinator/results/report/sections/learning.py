@@ -7,11 +7,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from types import MappingProxyType
+from typing import Final
 
 import numpy as np
 import numpy.typing as npt
 
-from coordinator.results.analysis.learning_curves import FRACTIONS, Curve, time_to_accuracy
+from coordinator.results.analysis.learning_curves import FRACTIONS, TRAINING_LOSS, Curve, time_to_accuracy
 from coordinator.results.report.axes import (
     Scale,
     around,
@@ -19,14 +20,26 @@ from coordinator.results.report.axes import (
     duration_axis,
     energy_axis,
     number_axis,
-    show,
 )
-from coordinator.results.report.blocks import Axis, Block, Plot, SectionBlock, TableBlock, TableCell
+from coordinator.results.report.blocks import (
+    Axis,
+    Block,
+    Fold,
+    Plot,
+    SectionBlock,
+    TableBlock,
+    TableCell,
+    Tile,
+    choice,
+)
 from coordinator.results.report.charts import Line, line_plot, thin
+from coordinator.results.report.people import number, percent, show
 from coordinator.results.report.view import RunView
 
 Floats = npt.NDArray[np.float64]
 
+
+QUESTION: Final = "What is the model worth for it?"
 
 Spread = tuple[Floats, Floats]
 """The lowest and the highest value at each point of a curve, float64 [n] both."""
@@ -60,8 +73,8 @@ def _line(curve: Curve, way: _Way, name: str, group: str | None, spread: Spread 
     kept = thin(len(curve.value))
     against = way.of(curve)[kept]
     tips = [
-        f"{name}: {value:.5g} after round {number}{way.say(at)}"
-        for value, number, at in zip(
+        f"{name}: {number(value)} after round {after}{way.say(at)}"
+        for value, after, at in zip(
             curve.value[kept].tolist(), curve.round[kept].tolist(), against.tolist(), strict=True
         )
     ]
@@ -70,43 +83,61 @@ def _line(curve: Curve, way: _Way, name: str, group: str | None, spread: Spread 
     return Line(name, against, curve.value[kept], tips, group=group, marks=marks, spread=around)
 
 
-def curve_plots(
+def _curve_plot(
     metric: str,
     curves: Sequence[tuple[str, Curve]],
-    time_name: str,
-    groups: Mapping[str, str] = MappingProxyType({}),
-    spreads: Mapping[str, Spread] = MappingProxyType({}),
-) -> list[Plot]:
-    """Return one metric of one or several runs against rounds, time, bytes and energy, as charts.
-
-    ``time_name`` is what the time of the runs is called.
-    And against ε, of those runs that have spent a finite one. Runs that ``groups`` puts together, by name,
-    look the same. ``spreads`` are drawn around curves, by name.
-    """
-    plots = []
+    way: _Way,
+    groups: Mapping[str, str],
+    spreads: Mapping[str, Spread],
+    table: TableBlock,
+) -> Plot | None:
+    """Return one metric of one or several runs against one thing; None where no run knows it."""
+    known = [(name, curve) for name, curve in curves if np.isfinite(way.of(curve)).all()]
+    if not known:
+        return None
     edges = [edge for spread in spreads.values() for edge in spread]
     vertical = around(np.concatenate([*(curve.value for _, curve in curves), *edges]))
-    order = [groups.get(name, name) for name, _ in curves]
+    highest = max(float(way.of(curve).max()) for _, curve in known)
+    horizontal = Scale(0.0, highest * 1.02 or 1.0)
+    ends = "; ".join(
+        f"{name} {number(float(c.value[0]))} to {number(float(c.value[-1]))}" for name, c in known
+    )
+    return line_plot(
+        metric,
+        f"Line chart of {metric} against {way.name}. First to last: {ends}.",
+        [_line(curve, way, name, groups.get(name), spreads.get(name)) for name, curve in known],
+        (horizontal, vertical),
+        (way.axis(horizontal, way.name), number_axis(vertical, "", most=4)),
+        table,
+        [groups.get(name, name) for name, _ in curves],
+    )
+
+
+def curves_choice(
+    metrics: Mapping[str, tuple[Sequence[tuple[str, Curve]], Mapping[str, Spread]]],
+    time_name: str,
+    groups: Mapping[str, str] = MappingProxyType({}),
+) -> tuple[Block, ...]:
+    """Return a small chart of every metric, all of them against what a control says.
+
+    That is rounds, time, bytes, energy, or ε of those runs that have spent a finite one.
+
+    Parameters
+    ----------
+    metrics : by name: its curves by run, and around which of them a spread is drawn.
+    time_name : what the time of the runs is called.
+    groups : runs that it puts together, by name, look the same.
+    """
+    tables = {metric: _values(metric, curves, time_name) for metric, (curves, _) in metrics.items()}
+    options: dict[str, tuple[Block, ...]] = {}
     for way in _ways(time_name):
-        known = [(name, curve) for name, curve in curves if np.isfinite(way.of(curve)).all()]
-        if not known:
-            continue
-        highest = max(float(way.of(curve).max()) for _, curve in known)
-        horizontal = Scale(0.0, highest * 1.02 or 1.0)
-        lines = [_line(curve, way, name, groups.get(name), spreads.get(name)) for name, curve in known]
-        ends = "; ".join(f"{name} {c.value[0]:.5g} to {c.value[-1]:.5g}" for name, c in known)
-        plots.append(
-            line_plot(
-                f"{metric} against {way.name}",
-                f"Line chart of {metric} against {way.name}. First to last: {ends}.",
-                lines,
-                (horizontal, vertical),
-                (way.axis(horizontal, way.name), number_axis(vertical, metric)),
-                _values(metric, curves, time_name),
-                order,
-            )
-        )
-    return plots
+        plots = [
+            _curve_plot(metric, curves, way, groups, spreads, tables[metric])
+            for metric, (curves, spreads) in metrics.items()
+        ]
+        if any(plot is not None for plot in plots):
+            options[way.name] = tuple(plot for plot in plots if plot is not None)
+    return choice("model-against", "Against", options)
 
 
 def _energy_cell(energy_j: float) -> TableCell:
@@ -123,7 +154,7 @@ def _values(metric: str, curves: Sequence[tuple[str, Curve]], time_name: str) ->
                 TableCell(show(float(curve.time_s[at]), "s"), float(curve.time_s[at])),
                 TableCell(show(float(curve.bytes[at]), "B"), int(curve.bytes[at])),
                 _energy_cell(float(curve.energy_j[at])),
-                TableCell(f"{curve.value[at]:.5g}", float(curve.value[at])),
+                TableCell(number(float(curve.value[at])), float(curve.value[at])),
             )
             rows.append((TableCell(name), *cells) if several else cells)
     headers = ("after round", time_name, "bytes sent", "energy", metric)
@@ -140,7 +171,7 @@ def reached_table(curves: Sequence[tuple[str, Curve]], time_name: str) -> TableB
                 TableCell(f"{show(row['time_s'], 's')}, {show(row['bytes'], 'B')}", row["time_s"])
                 for row in reached
             ]
-            rows.append((TableCell(name), TableCell(f"{curve.value[curve.chosen]:.5g}"), *cells))
+            rows.append((TableCell(name), TableCell(number(float(curve.value[curve.chosen]))), *cells))
     if not rows:
         return None
     caption = (
@@ -148,7 +179,7 @@ def reached_table(curves: Sequence[tuple[str, Curve]], time_name: str) -> TableB
         "from the first value to the last on test ratings, to the best on others."
     )
     return TableBlock(
-        caption, ("metric", "came to", *(f"{part:.0%}" for part in FRACTIONS)), tuple(rows), wide=True
+        caption, ("metric", "came to", *(percent(part) for part in FRACTIONS)), tuple(rows), wide=True
     )
 
 
@@ -156,8 +187,38 @@ def learning(view: RunView) -> SectionBlock | None:
     """Return every metric over rounds and what they cost, and the times to accuracy."""
     if not view.curves:
         return None
-    blocks: list[Block] = []
-    for curve in (curve for curve in view.curves if len(curve.value) > 1):
-        blocks += curve_plots(curve.name, [(curve.metric, curve)], view.time_name)
+    metrics: dict[str, tuple[Sequence[tuple[str, Curve]], Mapping[str, Spread]]] = {
+        curve.name: ([(curve.metric, curve)], {})
+        # The training loss is what a method defines as it likes: it comes last.
+        for curve in sorted(view.curves, key=lambda curve: curve.metric == TRAINING_LOSS)
+        if len(curve.value) > 1
+    }
+    blocks = curves_choice(metrics, view.time_name)
     table = reached_table([(curve.name, curve) for curve in view.curves], view.time_name)
-    return SectionBlock("learning", "Learning", (*blocks, *((table,) if table else ())))
+    more: tuple[Block, ...] = () if table is None else (Fold("How soon it got there", (table,)),)
+    answer = _answer(view)
+    intro = "" if answer is None else f"{answer.text}, {answer.note}."
+    return SectionBlock(
+        "model", QUESTION, (*blocks, *more), intro, wide=True, answers=() if answer is None else (answer,)
+    )
+
+
+def _answer(view: RunView) -> Tile | None:
+    """Return what the first metric of a run came to, and what that took; None where none was computed."""
+    if not view.summary["accuracy"]:
+        return None
+    row = view.summary["accuracy"][0]
+    key = (row["metric"], row["split"], row["population"])
+    curve = next(
+        (curve for curve in view.curves if (curve.metric, curve.split, curve.population) == key), None
+    )
+    name = f"{row['metric']} on {row['split']} ratings of {row['population']} users"
+    if row["last"] is None or curve is None:
+        return Tile("Model", f"{row['metric']} is no number", note=f"{name}: it diverged", mood="bad")
+    at = int(np.flatnonzero(curve.round == row["last_round"])[-1]) if row["last_round"] in curve.round else -1
+    spent = f"{show(float(curve.time_s[at]), 's')} and {show(float(curve.bytes[at]), 'B')}"
+    before = "" if row["first"] is None else f"from {number(row['first'])} "
+    note = f"{before}after {row['last_round']} rounds, {spent}"
+    epsilon = float(curve.epsilon[at])
+    note += f", ε {number(epsilon)}" if not math.isnan(epsilon) else ""
+    return Tile("Model", f"{row['metric']} {number(row['last'])}", note=note)

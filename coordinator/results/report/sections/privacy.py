@@ -8,14 +8,15 @@ from collections.abc import Iterator, Mapping
 import numpy as np
 
 from coordinator.results.analysis.learning_curves import AUDIT_PREFIX
-from coordinator.results.report.axes import Scale, duration_axis, from_zero, number_axis, percent_axis, show
-from coordinator.results.report.blocks import Block, NoteBlock, SectionBlock, TableBlock, TableCell
+from coordinator.results.report.axes import Scale, duration_axis, from_zero, number_axis, percent_axis
+from coordinator.results.report.blocks import Block, Fold, NoteBlock, TableBlock, TableCell
 from coordinator.results.report.charts import Line, line_plot, thin
+from coordinator.results.report.people import percent, show
 from coordinator.results.report.view import RunView
 from coordinator.results.summary_tables import clipping_line, privacy_lines
 
 
-def privacy(view: RunView) -> SectionBlock | None:
+def privacy(view: RunView) -> Fold | None:
     """Return epsilon over time, what was clipped, the modes of secure sums, and the audits."""
     blocks: list[Block] = []
     numbers = view.rounds.numbers
@@ -76,7 +77,7 @@ def privacy(view: RunView) -> SectionBlock | None:
             (
                 TableCell(name),
                 TableCell(f"{way['device_rounds']:,}", way["device_rounds"], f"way[{name}].device_rounds"),
-                TableCell(f"{way['share']:.1%}", way["share"], f"way[{name}].share"),
+                TableCell(percent(way["share"]), way["share"], f"way[{name}].share"),
             )
             for name, way in ways.items()
         )
@@ -89,7 +90,7 @@ def privacy(view: RunView) -> SectionBlock | None:
         )
         blocks.append(TableBlock("Audits: what an attacker recovers", ("figure", "value"), rows))
     blocks.extend(_over_users(view))
-    return SectionBlock("privacy", "Privacy", tuple(blocks)) if blocks else None
+    return Fold("Privacy", tuple(blocks)) if blocks else None
 
 
 def _over_users(view: RunView) -> Iterator[Block]:
@@ -105,12 +106,12 @@ def _over_users(view: RunView) -> Iterator[Block]:
         x = (np.arange(len(groups)) + 0.5) / len(groups)
         lines = []
         for name, shares in known.items():
-            tips = [f"{name}, {group}: {share:.1%} of users" for group, share in shares.items()]
+            tips = [f"{name}, {group}: {percent(share)} of users" for group, share in shares.items()]
             lines.append(Line(name, x, np.array(list(shares.values())), tips, marks=True))
         rows = tuple(
             (
                 TableCell(name),
-                *(TableCell(f"{share:.1%}", share, f"{name}[{group}]") for group, share in shares.items()),
+                *(TableCell(percent(share), share, f"{name}[{group}]") for group, share in shares.items()),
             )
             for name, shares in known.items()
         )

@@ -10,8 +10,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from coordinator.results.report.axes import round_axis, show
-from coordinator.results.report.blocks import Lanes, SectionBlock, Span, TableBlock, TableCell
+from coordinator.results.report.axes import round_axis
+from coordinator.results.report.blocks import Lanes, Span, TableBlock, TableCell
+from coordinator.results.report.people import show
 from coordinator.results.report.view import RunView
 from edge.core.vocabulary import RoundOutcome, label
 
@@ -103,7 +104,7 @@ def _struck(lane: FaultLane, first: int, last: int) -> str:
     return f"{devices} device {'round' if devices == 1 else 'rounds'}, {times} ×"
 
 
-def timeline(view: RunView) -> SectionBlock | None:
+def timeline(view: RunView) -> Lanes | None:
     """Return lanes of phases, faults and abandoned rounds; None for one phase without either."""
     rounds = view.rounds
     n = len(rounds)
@@ -168,9 +169,9 @@ def timeline(view: RunView) -> SectionBlock | None:
             for first, last in _stretches(abandoned)
         )
         lanes.append(("abandoned", ended))
-    headers = ("", "name", "rounds", "figures", "settings")
+    headers = ("kind", "name", "rounds", "figures", "settings")
     table = TableBlock("Phases and faults", headers, tuple(rows), text_columns=len(headers))
-    drawn = Lanes(
+    return Lanes(
         "Phases and faults over the rounds",
         f"Lanes over {n} rounds: {len(pieces)} phases, {len(faults)} faults, "
         f"{int(abandoned.sum())} rounds abandoned.",
@@ -178,7 +179,6 @@ def timeline(view: RunView) -> SectionBlock | None:
         round_axis(numbers),
         table,
     )
-    return SectionBlock("timeline", "Timeline", (drawn,), wide=True)
 
 
 def _rounds(numbers: Wholes, first: int, last: int) -> str:

@@ -2,15 +2,27 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from coordinator.engine.run_files import on_real_clock
-from coordinator.results.report.axes import show
-from coordinator.results.report.blocks import SectionBlock, TableBlock, TableCell
+from coordinator.results.report.blocks import (
+    Bars,
+    Block,
+    Fold,
+    SectionBlock,
+    TableBlock,
+    TableCell,
+    Tile,
+    choice,
+)
 from coordinator.results.report.charts import stacked_bars
-from coordinator.results.report.sections.key_figures import shown
+from coordinator.results.report.people import percent, show, shown
 from coordinator.results.report.view import RunView
 from coordinator.results.tables.schemas import DIRECTIONS, SPLITS
 from coordinator.scenario.faults_section import STAGE_ORDER
 from edge.core.vocabulary import Fate, label
+
+QUESTION: Final = "Where do the bytes go?"
 
 
 def _sizes(values: list[int]) -> list[str]:
@@ -18,9 +30,9 @@ def _sizes(values: list[int]) -> list[str]:
 
 
 def traffic(view: RunView) -> SectionBlock | None:
-    """Return bytes by kind, fate and stage, and what each way to end cost."""
+    """Return bytes by stage, kind and fate, and what each way to end cost."""
     numbers = view.rounds.numbers
-    if not len(view.rounds) or not view.summary["bytes"]["down"] + view.summary["bytes"]["up"]:
+    if not view.summary["device_rounds"] or not view.summary["bytes"]["down"] + view.summary["bytes"]["up"]:
         return None
     total = {name: int(values.sum()) for name, values in numbers.items() if name.endswith("_bytes")}
     kinds = [[total[f"{way}_{split}_bytes"] for split in SPLITS] for way in DIRECTIONS]
@@ -78,12 +90,12 @@ def traffic(view: RunView) -> SectionBlock | None:
     whole = sum(fates)
     by_fate = TableBlock(
         "What became of the bytes: delivered, lost and discarded are all that was sent",
-        ("", "bytes", "share"),
+        ("fate", "bytes", "share"),
         tuple(
             (
                 TableCell(name),
                 TableCell(show(size, "B"), size, f"bytes.{name}"),
-                TableCell(f"{size / whole:.1%}", size / whole),
+                TableCell(percent(size / whole), size / whole),
             )
             for name, size in [
                 *((label(fate), size) for fate, size in zip(Fate, fates, strict=True)),
@@ -91,10 +103,34 @@ def traffic(view: RunView) -> SectionBlock | None:
             ]
         ),
     )
-    intro = ""
+    wasted = percent(total["wasted_bytes"] / whole)
+    each = show(whole / view.summary["device_rounds"], "B")
+    down = percent(sum(kinds[0]) / whole)
+    intro = f"{show(whole, 'B')} in all, {each} a device round; {down} went down. {wasted} was wasted."
     if on_real_clock(view.summary):
-        intro = "Seen at the WebSocket: what TCP/IP adds below it is not seen, and counted as nothing."
-    return SectionBlock("traffic", "Bytes", (by_kind, by_stage, by_fate, _waste(view)), intro)
+        intro += " Seen at the WebSocket: what TCP/IP adds below it is not seen, and counted as nothing."
+    waste = _waste(view)
+    options: dict[str, tuple[Block, ...]] = {
+        "by stage": (by_stage,),
+        "by kind": (by_kind,),
+        "by how device rounds ended": (_by_outcome(view, waste),),
+    }
+    blocks = (*choice("bytes-by", "Show", options), Fold("What became of the bytes", (by_fate,)))
+    answer = Tile("Bytes", show(whole, "B"), note=f"{each} a device round; {wasted} wasted")
+    return SectionBlock("bytes", QUESTION, blocks, intro, wide=True, answers=(answer,))
+
+
+def _by_outcome(view: RunView, table: TableBlock) -> Bars:
+    found = view.summary["waste_by_outcome"]
+    sizes = {name: [row["bytes"] - row["wasted_bytes"], row["wasted_bytes"]] for name, row in found.items()}
+    return stacked_bars(
+        "Bytes by how device rounds ended",
+        "Bars of bytes by the outcome of device rounds, used and wasted.",
+        [(name, each, show(sum(each), "B")) for name, each in sizes.items()],
+        [("used", "p0"), ("wasted", "p4")],
+        [_sizes(each) for each in sizes.values()],
+        table,
+    )
 
 
 def _waste(view: RunView) -> TableBlock:
