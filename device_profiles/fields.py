@@ -131,11 +131,6 @@ def whole_schema(section: type[BaseModel]) -> CoreSchema:
     return section.__pydantic_core_schema__
 
 
-def is_on_demand(schema: Any) -> bool:
-    """Return whether a schema is that of :class:`OnDemand`."""
-    return schema["type"] == "function-plain" and isinstance(schema["function"]["function"], _Reader)
-
-
 def _schema_read(reading: Any) -> Any:
     section = reading["function"]["function"].section
     # Its name in JSON Schema, where it is defined once.
@@ -315,15 +310,23 @@ def _write_truth(value: bool) -> str:
     return "true" if value else "false"
 
 
-_NUMBER_TEXT: Final = r"[+]?([0-9][0-9_]*(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]+)?"
+NUMBER_TEXT: Final = r"[+]?(?:[0-9][0-9_]*(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]{1,4})?"
+"""Pattern of a number, zero or more, as Python and ECMAScript read it; so are those below."""
+SHARE_TEXT: Final = rf"{NUMBER_TEXT}\s*%?"
 _WHOLE_TEXT: Final = r"^\s*[+]?[0-9][0-9_]*\s*$"
-_REAL_TEXT: Final = rf"^\s*{_NUMBER_TEXT}\s*$"
-_SHARE_TEXT: Final = rf"^\s*{_NUMBER_TEXT}\s*%?\s*$"
+_REAL_TEXT: Final = rf"^\s*{NUMBER_TEXT}\s*$"
+_SIGNED_TEXT: Final = rf"^\s*-?{NUMBER_TEXT}\s*$"
+_SHARE_TEXT: Final = rf"^\s*{SHARE_TEXT}\s*$"
+
+
+def quantity_text(quantity: Quantity) -> str:
+    """Return the pattern of a number with a unit."""
+    units = sorted(quantity.units, key=lambda unit: (-len(unit), unit))
+    return rf"{NUMBER_TEXT}\s*(?:{'|'.join(map(re.escape, units))})"
 
 
 def _quantity(quantity: Quantity, *, positive: bool = False) -> Form:
     """Return the form of a number with a unit."""
-    known = "|".join(re.escape(unit) for unit in sorted(quantity.units, key=lambda unit: (-len(unit), unit)))
     usual = f"5 {quantity.usual}"
     bounds = POSITIVE if positive else NON_NEGATIVE
     if quantity.whole:
@@ -332,7 +335,7 @@ def _quantity(quantity: Quantity, *, positive: bool = False) -> Form:
         f"{quantity.name.partition(' ')[2]}, like `{usual}`",
         quantity.write,
         _with_unit(quantity, positive=positive),
-        {"type": "string", "pattern": rf"^\s*{_NUMBER_TEXT}\s*({known})\s*$", "examples": [usual]},
+        {"type": "string", "pattern": rf"^\s*{quantity_text(quantity)}\s*$", "examples": [usual]},
         bounds,
     )
 
@@ -347,7 +350,8 @@ def _whole_number(lowest: int, bounds: Bounds) -> Form:
 
 
 def _real_number(read: Callable[[object], float], bounds: Bounds | None = None, **limits: float) -> Form:
-    return Form("number", _write_number, read, _bare("number", _REAL_TEXT, **limits), bounds)
+    pattern = _SIGNED_TEXT if bounds is None else _REAL_TEXT
+    return Form("number", _write_number, read, _bare("number", pattern, **limits), bounds)
 
 
 def _fraction(read: Callable[[object], float], bounds: Bounds, **limits: float) -> Form:

@@ -10,8 +10,10 @@ import click
 
 from coordinator.cli.data import read_with
 from coordinator.cli.refusals import Refusal
+from coordinator.cli.scenarios import write_schema
 from coordinator.engine.run_files import write_atomically
 from coordinator.scenario import DEFAULT_FLEET
+from coordinator.scenario.json_schema import SCHEMA_FILE
 from coordinator.scenario.load import load_text
 from coordinator.scenario.starter import module_of, starter_files, starter_text
 
@@ -52,6 +54,8 @@ def _write_plugin(kind: str, name: str, output: Path | None) -> None:
     click.echo(f"check it: recfleet check-plugin {plugin}")
     given = f" --sink {name}=rounds.csv" if kind == "sink" else ""
     click.echo(f"run it: recfleet run {scenario} --plugin {plugin}{given}")
+    schema = shlex.quote(_argument(python.with_name(SCHEMA_FILE)))
+    click.echo(f"for your editor: recfleet schema --plugin {plugin} > {schema}")
 
 
 def _refuse_to_replace(output: Path) -> None:
@@ -87,6 +91,7 @@ def _write_scenario(data: Path | None, fleet: str, output: Path, settings: tuple
         for warning in read.warnings:
             click.echo(f"warning: {warning}")
     write_atomically(output, text.encode())
+    write_schema(output.parent)
     click.echo(f"wrote {output}; run it: recfleet run {shlex.quote(_argument(output))}")
 
 

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-import json
+import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import click
 
 from coordinator.cli.upgrade import load_with_notes
+from coordinator.engine.run_files import write_atomically
 from coordinator.scenario import reference
 from coordinator.scenario.data_section import FileRatings
 from coordinator.scenario.errors import ScenarioError
 from coordinator.scenario.exit_codes import ExitCode
-from coordinator.scenario.json_schema import json_schema
+from coordinator.scenario.json_schema import SCHEMA_FILE, schema_text
 from coordinator.scenario.load import LoadedScenario
 from coordinator.scenario.sweep import Cell, load_cells
 from coordinator.secure.plan import plan_lines
@@ -69,7 +70,7 @@ def _cell_lines(cells: Sequence[Cell]) -> Iterator[str]:
 def schema(page: str | None) -> None:
     """Print the JSON Schema of scenario files, or a page of the reference."""
     if page is None:
-        click.echo(json.dumps(json_schema(), indent=2, ensure_ascii=False))
+        click.echo(schema_text(), nl=False)
         return
     # Tables bring pyarrow, which no other verb of this module needs.
     if page == "metrics":
@@ -79,3 +80,11 @@ def schema(page: str | None) -> None:
     else:
         text = reference.render()
     click.echo(text, nl=False)
+
+
+def write_schema(folder: Path) -> None:
+    """Write the file that scenarios in a folder name as their schema, unless it is there."""
+    file = folder / SCHEMA_FILE
+    if not os.path.lexists(file):
+        write_atomically(file, schema_text().encode())
+        click.echo(f"wrote {file}: editors complete and check scenarios by it", err=True)

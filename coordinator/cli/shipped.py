@@ -9,6 +9,7 @@ from pathlib import Path
 import click
 
 from coordinator.cli.refusals import Refusal
+from coordinator.cli.scenarios import write_schema
 from coordinator.engine.run_files import write_atomically
 from coordinator.scenario.extends import read_chain
 from coordinator.scenario.shipped import shipped_files
@@ -45,3 +46,4 @@ def _copy(copied: tuple[str, ...]) -> None:
     for name, file in files.items():
         write_atomically(Path(name), file.read_bytes())
         click.echo(f"wrote {name}")
+    write_schema(Path())

@@ -351,6 +351,7 @@ def upgrade() -> None:
 def schema() -> None:
     """Print the JSON Schema of scenario files, for editors.
 
+    Scenarios name it in their first line; write it beside them: 'recfleet schema > recfleet.schema.json'.
     Schema and pages have the methods, faults and selectors of plug-ins that are installed or named.
     """
 

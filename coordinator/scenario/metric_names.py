@@ -5,7 +5,7 @@ from __future__ import annotations
 import enum
 import itertools
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
@@ -356,6 +356,28 @@ def find_metric(name: str) -> Metric | None:
         return None
     description = (RANKING_METRICS | UNCUT_METRICS)[ranking.kind]
     return Metric(name, MetricKind.NUMBER, MODEL_TAGS, f"per evaluation: {description}")
+
+
+def metric_names() -> Iterator[tuple[str, str, Metric]]:
+    """Yield an example of each metric's name, a pattern that all of its names fit, and the metric.
+
+    The patterns, in the syntax that Python and ECMAScript share, admit what :func:`find_metric` knows.
+    """
+    cut, negatives, bound = "@[1-9][0-9]{0,5}", "(?:/[1-9][0-9]{0,6}neg)?", r"@[0-9]+(?:\.[0-9]+)?"
+    endings = dict.fromkeys(METRICS, "")
+    endings |= {f"model.{name}@10": cut + ("" if name in OF_LISTS else negatives) for name in RANKING_METRICS}
+    endings |= {f"model.{name}": negatives for name in UNCUT_METRICS}
+    endings[f"model.{EXPOSURE}@10"] = cut
+    endings |= {f"audit.{name}": "" for name in RATED_METRICS}
+    for name in AUDIT_METRICS:
+        kind = name.partition("_")[0]
+        endings[f"audit.{name}" if kind == "indicator" else f"audit.{name}@10"] = {
+            "indicator": "", "recovery": bound, "ranking": f"{bound}%?",
+        }[kind]  # fmt: skip
+    for name, ending in endings.items():
+        metric = find_metric(name)
+        assert metric is not None
+        yield name, re.escape(name.partition("@")[0]) + ending, metric
 
 
 def ranking_examples() -> tuple[str, ...]:

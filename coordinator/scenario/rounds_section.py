@@ -228,7 +228,11 @@ TargetText = Annotated[
         "target, like `model.rmse <= 0.92`",
         str,
         _read_target,
-        {"type": "string", "pattern": _TARGET.pattern, "examples": ["model.rmse <= 0.92"]},
+        {
+            "type": "string",
+            "pattern": rf"^\s*(?:{_TARGET.pattern})\s*$",
+            "examples": ["model.rmse <= 0.92"],
+        },
     ),
 ]
 

@@ -10,6 +10,7 @@ from types import MappingProxyType
 from typing import Final
 
 from coordinator.scenario.dump import yaml_lines
+from coordinator.scenario.json_schema import MODELINE
 from device_profiles import catalogue
 from device_profiles.documents import Node
 from edge.core import plugins
@@ -54,6 +55,7 @@ _IMPLICIT: Final = """\
 """
 
 _TEXT: Final = """\
+{modeline}
 format: 2
 title: {title}
 description: >
@@ -125,6 +127,7 @@ def starter_text(
         data += _IMPLICIT if implicit else ""
     of = "made-up ratings" if path is None else "ratings of a file"
     return _TEXT.format(
+        modeline=MODELINE,
         title=f"A first run on {of}",
         data=data,
         fleet=fleet,

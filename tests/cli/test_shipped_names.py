@@ -164,8 +164,21 @@ def test_a_copy_is_the_file_itself(in_folder: Path, capsys: pytest.CaptureFixtur
 
 def test_what_a_copied_scenario_extends_comes_with_it(in_folder: Path) -> None:
     assert execute(["scenarios", "--copy", "fedmmf_two_order", "--copy", "fedmmf_high_order"]) == 0
-    written = {path.stem for path in in_folder.iterdir()}
+    written = {path.stem for path in in_folder.glob("*.yaml")}
     assert written == {"fedmmf_two_order", "fedmmf_high_order", "fedmmf_one_order"}
+
+
+def test_the_schema_that_a_copy_names_is_beside_it_and_never_replaced(
+    in_folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    schema = Path("recfleet.schema.json")
+    assert execute(["scenarios", "--copy", "quickstart"]) == 0
+    assert capsys.readouterr().err == f"wrote {schema}: editors complete and check scenarios by it\n"
+    assert json.loads(schema.read_text(encoding="utf-8"))["title"] == "recfleet scenario"
+    schema.write_text("mine\n", encoding="utf-8")
+    assert execute(["scenarios", "--copy", "stragglers"]) == 0
+    assert execute(["init"]) == 0
+    assert schema.read_text(encoding="utf-8") == "mine\n"
 
 
 def test_a_copy_replaces_nothing(in_folder: Path, capsys: pytest.CaptureFixture[str]) -> None:

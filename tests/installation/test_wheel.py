@@ -59,7 +59,10 @@ def test_a_scenario_that_extends_another_is_copied_with_it(
         "recfleet scenarios --copy fedmmf_two_order && recfleet show fedmmf_two_order.yaml", tmp_path
     )
     assert done.returncode == 0, done.stderr
-    assert {path.name for path in tmp_path.iterdir()} == {"fedmmf_two_order.yaml", "fedmmf_one_order.yaml"}
+    assert {path.name for path in tmp_path.glob("*.yaml")} == {
+        "fedmmf_two_order.yaml",
+        "fedmmf_one_order.yaml",
+    }
 
 
 def test_the_doctor_finds_nothing_wrong(installation: Installation, tmp_path: Path) -> None:
