@@ -38,16 +38,27 @@ def anchors_of(page: Path) -> set[str]:
     return {f"{name}-{n}" if n else name for name, times in seen.items() for n in range(times)}
 
 
-def navigation() -> Iterator[tuple[str, list[str]]]:
-    """Yield the sections of the site, each with its pages."""
+def title_of(page: str) -> str:
+    """Return the heading of a page of ``docs``, or of the repository."""
+    path = ROOT / page.removeprefix("repository/") if page.startswith("repository/") else DOCS / page
+    return path.read_text(encoding="utf-8").split("# ", 1)[1].split("\n", 1)[0]
+
+
+def navigation() -> Iterator[tuple[str, dict[str, str]]]:
+    """Yield the sections of the site, each with its pages and what they are called there."""
     configuration: dict[str, Any] = YAML().load((SITE / "mkdocs.yml").read_text(encoding="utf-8"))
     for section in configuration["nav"]:
         ((title, pages),) = section.items()
-        yield title, [pages] if isinstance(pages, str) else list(pages)
+        if isinstance(pages, str):
+            yield title, {pages: title}
+        else:
+            named = (one if isinstance(one, dict) else {title_of(one): one} for one in pages)
+            yield title, {page: name for one in named for name, page in one.items()}
 
 
-def index() -> Iterator[tuple[str, list[str]]]:
-    """Yield the sections of the index, ``docs/README.md``, each with the pages of its table."""
+def index() -> Iterator[tuple[str, dict[str, str]]]:
+    """Yield the sections of the index, ``docs/README.md``, each with the pages and names of its table."""
     for section in (DOCS / INDEX).read_text(encoding="utf-8").split("\n## ")[1:]:
         title, _, rest = section.partition("\n")
-        yield title, re.findall(r"^\| \[[^\]]*\]\(([^)]+)\)", rest, re.MULTILINE)
+        links = re.findall(r"^\| \[([^\]]*)\]\(([^)]+)\)", rest, re.MULTILINE)
+        yield title, {page: name for name, page in links}
