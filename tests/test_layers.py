@@ -33,7 +33,7 @@ ROOMS = {
         {"simulation", "secure"},
         {"results"},
         {"run"},
-        {"cluster", "service", "swarm"},
+        {"cluster", "service", "swarm", "tuning"},
         {"api", "cli"},
     ),
 }

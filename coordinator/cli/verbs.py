@@ -468,6 +468,65 @@ def sweep() -> None:
 
 
 @cli.command
+@click.argument("scenario", type=scenario_file)
+@click.option(
+    "--minimise",
+    metavar="FIGURE",
+    help="What to make small, such as 'round.duration p95', 'simulated time' or 'up bytes'.",
+)
+@click.option("--maximise", metavar="FIGURE", help="What to make large, such as 'model.ndcg@10 last'.")
+@click.option(
+    "--vary",
+    multiple=True,
+    metavar="KEY=RANGE",
+    help="A key and its range, such as rounds.cohort=10..100, 'rounds.deadline=5 s..60 s', "
+    "learning.learning_rate=0.001..0.1 log, or a list, 'rounds.over_select=[100%, 130%]'; may be repeated.",
+)
+@click.option(
+    "--space",
+    "space_file",
+    type=_FILE,
+    metavar="FILE",
+    help="A YAML file with 'minimise' or 'maximise', and under 'vary' keys with ranges.",
+)
+@click.option(
+    "--trials",
+    type=click.IntRange(1, 10_000),
+    default=30,
+    show_default=True,
+    help="How many settings to try, those of an earlier tuning in DIR included.",
+)
+@click.option(
+    "--repeat",
+    type=click.IntRange(1, 1000),
+    default=1,
+    show_default=True,
+    help="Runs of each trial, by seeds seed, seed + 1, …: the figure is their mean, thresholds hold in all.",
+)
+@click.option("--seed", type=click.IntRange(min=0), default=1, show_default=True, help="Seed of the search.")
+@setting_option
+@click.option("--jobs", type=worker_count, metavar="N", help="Runs at a time; by default one a processor.")
+@click.option(
+    "--out",
+    type=_PATH,
+    metavar="DIR",
+    help="Directory of the tuning; by default runs/<scenario>-tune in the current folder.",
+)
+@click.option("--all", "everything", is_flag=True, help="Print every trial, in its order, not only the best.")
+@json_option
+@plugin_option
+@works_in("coordinator.cli.tune:tune")
+def tune() -> None:
+    """Search for settings that make one figure best and hold all thresholds.
+
+    The scenario's thresholds say what has to hold, those with 'abort: true' end a trial as soon as it is
+    missed. Trials that have ended in DIR are kept, so the same command goes on where an earlier one was
+    stopped; more --trials go on from there. best.yaml in DIR is the best scenario. Exits with 3 if no trial
+    held every threshold. Needs the extra recfleet[tune].
+    """
+
+
+@cli.command
 @click.argument("runs", nargs=-1, required=True, metavar="RUN…", type=_PATH)
 @json_option
 @junit_option

@@ -66,11 +66,11 @@ def run_sweep(
 
     def note(number: int, result: Result) -> None:
         found[number] = result
-        _note_error(tasks[number].target, result)
+        note_error(tasks[number].target, result)
         cell, loaded = places[number]
         on_result(cell, loaded.scenario.seed, result)
 
-    with _alone(target):
+    with alone(target, "a sweep"):
         interrupted = run_all(tasks, jobs, note)
         results = tuple(_cell_results(cells, found))
         repeat = len(cells[0].runs)
@@ -90,7 +90,7 @@ def _cell_results(cells: Sequence[Cell], found: Mapping[int, Result]) -> Iterato
         yield CellResult(cell, results)
 
 
-def _note_error(target: Path, result: Result) -> None:
+def note_error(target: Path, result: Result) -> None:
     """Keep the traceback of a bug beside the run; a run that went well removes an earlier one."""
     file = target.with_name(target.name + ".error.txt")
     if result.trace is not None:
@@ -109,14 +109,19 @@ def _exit_code(found: Mapping[int, Result]) -> ExitCode:
 
 
 @contextmanager
-def _alone(target: Path) -> Iterator[None]:
-    """Hold the directory of a sweep; the hold ends with the process."""
+def alone(target: Path, work: str) -> Iterator[None]:
+    """Hold the directory of a sweep, or of other work on many runs; the hold ends with the process.
+
+    Raises
+    ------
+    RunDirectoryError : another process holds it.
+    """
     descriptor = os.open(target, os.O_RDONLY | os.O_DIRECTORY)
     try:
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            message = f"{target}: another process is at a sweep here; wait for it, or give another --out"
+            message = f"{target}: another process is at {work} here; wait for it, or give another --out"
             raise RunDirectoryError(message) from None
         yield
     finally:

@@ -13,7 +13,7 @@ import sys
 import threading
 import traceback
 from collections import Counter, deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from multiprocessing import connection
@@ -85,6 +85,16 @@ def _perform(task: Task, progress: RunObserver) -> Result:
         if outcome.status not in ENDED:
             # Its baseline missed its own thresholds.
             return Result("missed", directory, error=outcome.reason)
+    return finished_result(directory, kept=kept)
+
+
+def finished_result(directory: Path, *, kept: bool) -> Result:
+    """Return the result of the finished run in a directory.
+
+    Raises
+    ------
+    RunFormatError : there is none.
+    """
     verdicts = tuple(read_verdicts(directory))
     run = open_run(directory)
     status = _status(run.manifest["status"], verdicts)
@@ -240,12 +250,13 @@ def _interrupts_noted() -> Iterator[_Interrupts]:
         signal.signal(signal.SIGINT, previous)
 
 
-def run_all(tasks: Sequence[Task], jobs: int, on_result: Callable[[int, Result], None]) -> bool:
+def run_all(tasks: Iterable[Task], jobs: int, on_result: Callable[[int, Result], None]) -> bool:
     """Do all runs in up to ``jobs`` processes at a time.
 
     Parameters
     ----------
-    tasks : in the order in which they are begun.
+    tasks : in the order in which they are begun. Each is asked for when a process is free for it, so a
+        generator has seen the results that were reported by then.
     jobs : worker processes, 1 or more.
     on_result : receives the index of each task with its result, in the order in which they end.
 
@@ -257,8 +268,11 @@ def run_all(tasks: Sequence[Task], jobs: int, on_result: Callable[[int, Result],
     workers: list[_Worker] = []
     with _interrupts_noted() as interrupts:
         try:
-            while handing.waiting or any(worker.task is not None for worker in workers):
+            while True:
                 busy = sum(worker.task is not None for worker in workers)
+                handing.draw(jobs - busy)
+                if not handing.waiting and not busy:
+                    break
                 while len(workers) < min(jobs, busy + len(handing.waiting)):
                     workers.append(_Worker())
                 try:
@@ -266,8 +280,7 @@ def run_all(tasks: Sequence[Task], jobs: int, on_result: Callable[[int, Result],
                 except KeyboardInterrupt:
                     if handing.interrupted:
                         raise
-                    handing.interrupted = True
-                    handing.waiting.clear()
+                    handing.interrupt()
                     for worker in workers:
                         worker.interrupt()
                 else:
@@ -286,20 +299,36 @@ def _runs_a_script() -> bool:
 
 
 class _HandingOut:
-    """Which runs are waiting, and how often the process of each has died.
+    """Which runs have been drawn and are waiting, and how often the process of each has died.
 
     A run whose process was killed, by hand or for want of memory, is begun anew: its results depend on its
     scenario alone, and are those of an undisturbed run.
     """
 
-    def __init__(self, tasks: Sequence[Task], on_result: Callable[[int, Result], None]) -> None:
-        self.waiting = deque(range(len(tasks)))
+    def __init__(self, tasks: Iterable[Task], on_result: Callable[[int, Result], None]) -> None:
+        self.waiting: deque[int] = deque()
         self.interrupted = False
-        self._tasks = tasks
+        self._undrawn = iter(tasks)
+        self._tasks: list[Task] = []
         self._on_result = on_result
         self._deaths: Counter[int] = Counter()
         self._stillborn = 0
         """Processes that died before they were ready, since the last that was."""
+
+    def draw(self, most: int) -> None:
+        """Draw tasks until so many wait, as long as there are more."""
+        while len(self.waiting) < most:
+            task = next(self._undrawn, None)
+            if task is None:
+                return
+            self.waiting.append(len(self._tasks))
+            self._tasks.append(task)
+
+    def interrupt(self) -> None:
+        """Begin no further run."""
+        self.interrupted = True
+        self.waiting.clear()
+        self._undrawn = iter(())
 
     def collect(self, workers: list[_Worker], ready: Sequence[Connection]) -> None:
         """Report results from ``ready`` pipes, and give their workers the next tasks; the dead are let go."""
@@ -313,6 +342,8 @@ class _HandingOut:
             else:
                 assert number is not None
                 self._on_result(number, received)
+            if not worker.dead:
+                self.draw(1)
             waiting = self.waiting
             if waiting and not worker.dead and worker.begin(waiting[0], self._tasks[waiting[0]]):
                 waiting.popleft()
@@ -331,6 +362,7 @@ class _HandingOut:
                 )
                 while self.waiting:
                     self._on_result(self.waiting.popleft(), Result("failed", error=error))
+                    self.draw(1)
             return
         self._deaths[number] += 1
         if self._deaths[number] < TRIES and not self.interrupted:

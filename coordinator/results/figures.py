@@ -26,6 +26,13 @@ _EVERY_RUN: Final = (
 _TOTALS: Final = ("down_bytes", "up_bytes", "wasted_bytes")
 _EPSILONS: Final = {"epsilon": "epsilon zero-out", "epsilon_replace_one": "epsilon replace-one"}
 """What the figures of these columns are called."""
+TOTAL_FIGURES: Final = (
+    *(f"{column.removesuffix('_bytes')} bytes" for column in _TOTALS),
+    "energy",
+    "simulated time",
+    *_EPSILONS.values(),
+)
+"""Figures that are totals of a run."""
 _ROUNDING: Final = 1e-9
 """A half width below this part of the mean is how numbers are rounded, and shown as 0."""
 WORDS: Final = {"infinite": math.inf, "-infinite": -math.inf}

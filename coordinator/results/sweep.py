@@ -385,8 +385,30 @@ class _Cell(JsonShape):
     figures: dict[str, _Figure]
 
 
+class _TuningTable(JsonShape):
+    figure: str
+    keys: list[str]
+
+
 class _Sweep(JsonShape):
     cells: list[_Cell]
+    tuned: _TuningTable | None = None
+
+
+def read_sweep(directory: Path) -> dict[str, Any] | None:
+    """Return the table of the sweep in a directory; None where there is none.
+
+    That of a tuning, whose trials are the cells, has ``tuned``: the ``keys`` varied, and for what ``figure``.
+
+    Raises
+    ------
+    RunFormatError : the table is damaged.
+    """
+    try:
+        table: dict[str, Any] = read_json(directory / SWEEP_TABLE, _Sweep)
+    except FileNotFoundError:
+        return None
+    return table
 
 
 def read_cells(directory: Path) -> list[dict[str, Any]] | None:
@@ -396,8 +418,5 @@ def read_cells(directory: Path) -> list[dict[str, Any]] | None:
     ------
     RunFormatError : the table is damaged.
     """
-    try:
-        cells: list[dict[str, Any]] = read_json(directory / SWEEP_TABLE, _Sweep)["cells"]
-    except FileNotFoundError:
-        return None
-    return cells
+    table = read_sweep(directory)
+    return None if table is None else table["cells"]

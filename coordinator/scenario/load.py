@@ -94,12 +94,14 @@ class LoadedScenario:
         """Return the folder in which the names of files inside the mapping at ``path`` start."""
         return _folder(self.document, self.files, path)
 
+    def part(self, path: Path) -> Parsed:
+        """Return the profiles that are written at ``path``."""
+        return _part(self.document, self.files, path)
+
     @property
     def profile_layers(self) -> list[FilePath | Parsed]:
         """The further profiles of the fleet, in order, as the catalogue takes them."""
-        return profile_layers(
-            self.scenario.fleet, self.resolve, lambda place: _part(self.document, self.files, place)
-        )
+        return profile_layers(self.scenario.fleet, self.resolve, self.part)
 
     @cached_property
     def resolved(self) -> str:

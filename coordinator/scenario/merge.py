@@ -165,10 +165,25 @@ def with_override(document: Document, number: int, text: str) -> Document:
     ------
     DocumentError : malformed, or a path that leads through something that is no mapping or list.
     """
-    path, start = _parse_path(number, text)
-    position = Position(COMMAND_LINE, number, start + 1)
-    value = _parse_value(text[start:], path, position)
-    return _with_value(document, path, value, (Position(COMMAND_LINE, number, 1), position))
+    path, value, positions = parse_override(COMMAND_LINE, number, text)
+    return with_value(document, path, value, positions)
+
+
+def parse_override(option: str, number: int, text: str) -> tuple[Path, Node, tuple[Position, Position]]:
+    """Return what ``path=value`` on the command line says: the path, the value, and the places of both.
+
+    Parameters
+    ----------
+    option : that it follows; the file in positions.
+    number, text : as for :func:`with_override`.
+
+    Raises
+    ------
+    DocumentError : malformed.
+    """
+    path, start = _parse_path(option, number, text)
+    position = Position(option, number, start + 1)
+    return path, _parse_value(text[start:], path, position), (Position(option, number, 1), position)
 
 
 def with_setting(document: Document, path: Path, value: Node, place: Path) -> Document:
@@ -188,7 +203,7 @@ def with_setting(document: Document, path: Path, value: Node, place: Path) -> Do
     # In a list of values the key is that of the list.
     key_place = place if place in document.keys else place[:-1]
     positions = (document.position(key_place, of_key=True), document.position(place))
-    result = _with_value(document, path, value, positions)
+    result = with_value(document, path, value, positions)
     for known, placed in ((document.keys, result.keys), (document.values, result.values)):
         for written, position in known.items():
             inner = (*path, *written[len(place) :])
@@ -197,10 +212,13 @@ def with_setting(document: Document, path: Path, value: Node, place: Path) -> Do
     return result
 
 
-def _with_value(
-    document: Document, path: Path, value: Node, positions: tuple[Position, Position]
-) -> Document:
-    """Return a document with ``value`` at ``path``; ``positions`` are of its key and of itself."""
+def with_value(document: Document, path: Path, value: Node, positions: tuple[Position, Position]) -> Document:
+    """Return a document with ``value`` at ``path``; ``positions`` are of its key and of itself.
+
+    Raises
+    ------
+    DocumentError : a path that leads through something that is no mapping or list.
+    """
     key_position, position = positions
     result = without_nulls(document)
     node: Node = result.root
@@ -214,13 +232,13 @@ def _with_value(
     return result
 
 
-def _parse_path(number: int, text: str) -> tuple[Path, int]:
+def _parse_path(option: str, number: int, text: str) -> tuple[Path, int]:
     """Return the path before the first ``=`` that is not in quotes, and where the value starts."""
     path, at = _leading_path(text)
     at += len(text[at:]) - len(text[at:].lstrip(" "))
     if not path or at >= len(text) or text[at] != "=":
         message = f"{quoted(text)} is not a setting; write it like 'rounds.cohort=50'"
-        raise DocumentError(Position(COMMAND_LINE, number, at + 1), (), message)
+        raise DocumentError(Position(option, number, at + 1), (), message)
     return path, at + 1
 
 

@@ -81,13 +81,31 @@ def _cell(
             document = with_setting(document, setting.path, copy.deepcopy(setting.value), place)
     except DocumentError as error:
         raise ScenarioError([error]) from None
+    shown = tuple((setting.name, setting.shown) for setting in settings)
+    return Cell(number, shown, repeats(loaded, document, repeat, references=references))
+
+
+def repeats(
+    loaded: LoadedScenario, document: Document, repeat: int, *, references: bool = True
+) -> tuple[LoadedScenario, ...]:
+    """Return the scenarios of a cell, one for each of the seeds seed, seed + 1 and so on.
+
+    Parameters
+    ----------
+    loaded : the scenario as it was read.
+    document : what was written, with the settings of the cell laid over it; its section ``sweep`` is dropped.
+    repeat : how many.
+    references : check that the profiles and files that it names exist, too.
+
+    Raises
+    ------
+    ScenarioError : with every error.
+    """
     root = {key: value for key, value in document.root.items() if key != "sweep"}
     chain = loaded.chain._replace(document=replace(document, root=root))
     first = checked(chain, loaded.name, [], references=references)
     seeds = range(first.scenario.seed, first.scenario.seed + repeat)
-    runs = (replace(first, scenario=first.scenario.model_copy(update={"seed": seed})) for seed in seeds)
-    shown = tuple((setting.name, setting.shown) for setting in settings)
-    return Cell(number, shown, tuple(runs))
+    return tuple(replace(first, scenario=first.scenario.model_copy(update={"seed": seed})) for seed in seeds)
 
 
 def _named(problem: DocumentError, loaded: LoadedScenario, settings: Sequence[SweptSetting]) -> DocumentError:

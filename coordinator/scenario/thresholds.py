@@ -293,12 +293,13 @@ def parse_expectation(metric: str, tags: tuple[tuple[str, str], ...], text: str)
     found = find_metric(metric)
     if found is None:
         raise ValueError(f"unknown metric {quoted(metric)}")
-    _check_aggregation(aggregation, found.kind)
+    check_aggregation(aggregation, found.kind)
     limit = _parse_limit(right.strip(), aggregation, found.kind)
     return Threshold(metric, tags, aggregation, operator, limit, text.strip())
 
 
-def _check_aggregation(name: str, kind: MetricKind) -> None:
+def check_aggregation(name: str, kind: MetricKind) -> None:
+    """Raise ``ValueError`` for an aggregation that metrics of a kind do not have."""
     allowed = EVENT_AGGREGATIONS if kind is MetricKind.EVENT else VALUE_AGGREGATIONS
     if name in allowed:
         return
@@ -315,7 +316,7 @@ def _parse_limit(text: str, aggregation: str, kind: MetricKind) -> Limit:
     if relative is not None:
         factor, reference = relative.groups()
         if reference != BASELINE:
-            _check_aggregation(reference, kind)
+            check_aggregation(reference, kind)
         return Limit(1.0 if factor is None else parse_ratio(factor), reference)
     if aggregation == "count":
         return Limit(float(parse_number(text)))

@@ -16,7 +16,7 @@ from coordinator.scenario.shipped import shipped_files
 _SAMPLE = re.compile(r"^```yaml\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 TESTED_ELSEWHERE = {
     *("adding-a-fault.md", "adding-an-algorithm.md", "adding-a-reader.md", "adding-a-selector.md"),
-    *("adding-a-profile.md", "pipelines.md", "timeline.md", "torch.md"),
+    *("adding-a-profile.md", "pipelines.md", "timeline.md", "torch.md", "tuning.md"),
 }
 """Pages whose samples need plug-ins, are of other files than scenarios, or replace sections."""
 BASES = {"fedmmf": "fedmmf_shielded"}

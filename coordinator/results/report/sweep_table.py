@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from coordinator.results.figures import WORDS
 from coordinator.results.intervals import Estimate
-from coordinator.results.sweep import leaves, read_cells, telling
+from coordinator.results.sweep import leaves, read_sweep, telling
 
 AS_WRITTEN: Final = "as written"
 
@@ -92,12 +92,22 @@ def read_sweep_table(directory: Path) -> SweepTable | None:
     ------
     RunFormatError : it cannot be read.
     """
-    written = read_cells(directory)
-    if written is None:
+    table = read_sweep(directory)
+    if table is None:
         return None
+    written = table["cells"]
     cells = tuple(_cell(cell) for cell in written)
-    limited = frozenset(_limited(one["threshold"]) for cell in written for one in cell.get("thresholds", ()))
-    return SweepTable(directory.resolve().name, cells, telling([cell.settings for cell in cells]), limited)
+    limited = {_limited(one["threshold"]) for cell in written for one in cell.get("thresholds", ())}
+    tuned = table.get("tuned")
+    settings = [cell.settings for cell in cells]
+    if tuned is None:
+        apart = telling(settings)
+    else:
+        # Of a range each trial has another value: one key would tell them all apart, and hide the others.
+        paths = dict.fromkeys(path for each in settings for path in each)
+        apart = tuple(path for path in paths if len({each.get(path) for each in settings}) > 1)
+        limited.add(tuned["figure"])
+    return SweepTable(directory.resolve().name, cells, apart, frozenset(limited))
 
 
 def _limited(threshold: str) -> str:

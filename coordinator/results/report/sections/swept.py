@@ -140,6 +140,8 @@ def _against(sweep: SweepTable, name: str, swept: _Swept, table: TableBlock) -> 
         return None
     horizontal, vertical = _scale(list(swept.values.values())), around(_edges(known))
     lines = []
+    # Trials of a tuning differ in all settings at once: each is a point of its own, and none needs a look.
+    scattered = all(len(points) == 1 for points in groups.values())
     for group, unsorted in groups.items():
         points = sorted(unsorted, key=lambda point: point[0])
         x, figures = np.array([at for at, _, _ in points]), [figure for _, _, figure in points]
@@ -149,7 +151,8 @@ def _against(sweep: SweepTable, name: str, swept: _Swept, table: TableBlock) -> 
         dots = (np.repeat(x, counts), np.array([value for figure in figures for value in figure.values]))
         tips = [text for _, text, _ in points]
         spread = (mean - half, mean + half)
-        lines.append(Line(group, x, mean, tips, marks=True, spread=spread, bars=True, dots=dots))
+        look = "trials" if scattered else None
+        lines.append(Line(group, x, mean, tips, group=look, marks=True, spread=spread, bars=True, dots=dots))
     said = _said(name)
     return line_plot(
         said,
