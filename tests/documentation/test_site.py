@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import importlib.util
+import pkgutil
 import re
 from collections import Counter
 from html.parser import HTMLParser
 from pathlib import Path
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import click
@@ -17,9 +18,12 @@ from pages import DOCS, ELSEWHERE, PAGES, ROOT, SITE
 
 import recfleet
 from coordinator.cli.verbs import cli
+from edge.core.plugins import KINDS
 
 markdown = pytest.importorskip("markdown", reason="needs pip install 'recfleet[docs]'")
-pytest.importorskip("mkdocs", reason="needs pip install 'recfleet[docs]'")
+PluginError = pytest.importorskip(
+    "mkdocs.exceptions", reason="needs pip install 'recfleet[docs]'"
+).PluginError
 
 COMPARED = (
     *("h1", "h2", "h3", "h4", "ul", "ol", "li", "table", "tr", "th", "td"),
@@ -68,6 +72,14 @@ def test_every_public_name_is_in_the_reference_of_the_api() -> None:
     assert sorted(named) == sorted(set(recfleet.__all__) - {"__version__"})
 
 
+def test_base_classes_of_plug_ins_are_in_their_reference() -> None:
+    text = (DOCS / "plugin-api.md").read_text(encoding="utf-8")
+    names = re.findall(r"^::: ([\w.]+)$", text, re.MULTILINE)
+    named = {pkgutil.resolve_name(name) for name in names if "torch" not in name}
+    bases = [pkgutil.resolve_name(kind).base for kind in KINDS.values()]
+    assert [base for base in bases if not any(issubclass(one, base) for one in named)] == []
+
+
 def test_the_reference_of_the_command_line_has_every_verb_and_option() -> None:
     made = hook("command_line")
     assert made.MARK in (DOCS / made.PAGE).read_text(encoding="utf-8")
@@ -89,8 +101,42 @@ def test_the_reference_of_the_command_line_has_every_verb_and_option() -> None:
 
 def test_links_out_of_the_documentation_lead_to_pages_of_the_site() -> None:
     made = hook("repository")
-    assert made.page_of("tests/secagg/test_graph.py") == "repository/tests/secagg/test_graph.py.md"
-    assert made.page_of("CHANGELOG.md") == "repository/CHANGELOG.md"
+
+    def rewritten(page: str, text: str) -> str:
+        files = SimpleNamespace(get_file_from_path=lambda path: path)
+        return str(
+            made.on_page_markdown(text, SimpleNamespace(file=SimpleNamespace(src_uri=page)), None, files)
+        )
+
+    same = (
+        "[a](fcf.md) [b](../guide.md#the-report) [c](https://example.org/x) [d](#here) ![e](../images/x.png)"
+    )
+    assert rewritten("methods/fcf.md", same) == same
+    assert rewritten("threat-model.md", "[a](../tests/a.py)") == "[a](repository/tests/a.py.md)"
+    assert rewritten("methods/fcf.md", "[a](../../CHANGELOG.md#x)") == "[a](../repository/CHANGELOG.md#x)"
+    assert rewritten("repository/CHANGELOG.md", "[a](docs/api.md)") == "[a](../api.md)"
+    assert (
+        rewritten("repository/CONTRIBUTING.md", "[a](docs/site/mkdocs.yml)") == "[a](docs/site/mkdocs.yml.md)"
+    )
+
+
+def test_the_gallery_has_its_reports_by_name() -> None:
+    made = hook("reports")
+    assert made.address_of("runs/storm/report.html") == "reports/storm.html"
+    assert made.address_of("dropouts.html") == "reports/dropouts.html"
+    page = SimpleNamespace(file=SimpleNamespace(src_uri=made.PAGE))
+    shown = made.on_page_markdown("before\n\n<!-- report: fit.html -->\n", page, None, None)
+    assert shown.count("reports/fit.html") == 2
+    assert "<!--" not in shown
+
+
+def test_gallery_commands_are_run_once_and_their_reports_found() -> None:
+    made = hook("reports")
+    folder = made._made_by(("echo made > one.html\nfalse || exit 3\n",))
+    assert (folder / "one.html").read_text(encoding="utf-8") == "made\n"
+    assert made._made_by(("echo made > one.html\nfalse || exit 3\n",)) == folder
+    with pytest.raises(PluginError, match="exit 2"):
+        made._made_by(("exit 2\n",))
 
 
 @pytest.mark.parametrize(
