@@ -80,7 +80,7 @@ def test_the_report_has_each_trial_and_both_settings(done: Path) -> None:
         settings = cell["settings"]
         assert f"cohort={settings['rounds.cohort']}, over_select={settings['rounds.over_select']}" in page
     for key in ("rounds.cohort", "rounds.over_select"):
-        assert f"Chart of round.duration p95 against {key}." in page
+        assert f"against {key}. cohort=12, over_select=100%: " in page
 
 
 def test_the_same_seed_gives_the_same_trials_and_another_gives_others(
