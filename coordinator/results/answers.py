@@ -53,16 +53,20 @@ def _missed(verdict: Mapping[str, Any]) -> str:
     return f"{verdict['threshold']}, by {_distance(verdict)} (it was {_figure(verdict, 'value')})"
 
 
-def _closest(verdicts: Sequence[Mapping[str, Any]]) -> Iterator[str]:
-    """Yield the promise that was kept most narrowly, relative to its limit, where there is such a thing."""
+def narrowest(verdicts: Sequence[Mapping[str, Any]]) -> Mapping[str, Any] | None:
+    """Return the verdict with the least room, relative to its limit; None where there is no such thing."""
     room = [
         (one["margin"] / abs(one["limit"]), place)
         for place, one in enumerate(verdicts)
         if isinstance(one["margin"], float) and isinstance(one["limit"], float) and one["limit"]
         if one["operator"] != "==" and not _is_exact(one)
     ]
-    if room:
-        closest = verdicts[min(room)[1]]
+    return verdicts[min(room)[1]] if room else None
+
+
+def _closest(verdicts: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    closest = narrowest(verdicts)
+    if closest is not None:
         was = _figure(closest, "value")
         yield f"most narrowly {closest['threshold']}, by {_distance(closest)} (it was {was})"
 

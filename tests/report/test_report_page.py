@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 import statistics
+from dataclasses import replace
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -14,7 +15,9 @@ from report_reading import Page, figures_of_tables
 
 from coordinator.cli.entry import execute
 from coordinator.engine.facts import MetricValue
-from coordinator.results.report.page import report_of
+from coordinator.results.report import html
+from coordinator.results.report.page import contents_of_run, contents_of_runs, report_of
+from coordinator.results.report.view import RunView, view_of
 from coordinator.results.tables.reader import open_run
 from coordinator.results.tables.writer import RunWriter
 from coordinator.results.verdicts import read_verdicts
@@ -148,6 +151,34 @@ def test_svg_has_a_chart_for_each_question(finished: Path, capsys: pytest.Captur
     # Everything stands on the sheet.
     height = float(str(root.get("height")))
     assert all(float(str(one.get("y"))) < height for one in root.iterfind(".//{*}text"))
+
+
+def advised(directory: Path, name: str, *advice: str) -> RunView:
+    view = view_of(open_run(directory), name)
+    return replace(view, summary={**view.summary, "advice": [{"text": text} for text in advice]})
+
+
+def test_advice_stands_below_the_answers_and_of_several_runs_is_folded(finished: Path) -> None:
+    text = html.page(contents_of_run(advised(finished, "a", "invite <more>")))
+    assert "Advice: invite <more>" in Page(text).texts["p"]
+    assert text.index("</nav>") < text.index("Advice: invite") < text.index("<main")
+    both = Page(
+        html.page(contents_of_runs([advised(finished, "a", "invite <more>"), advised(finished, "b")]))
+    )
+    assert "Advice on single runs" in both.texts["summary"]
+    assert "invite <more>" in both.texts["td"]
+    assert not [said for said in both.texts["p"] if "invite" in said]
+
+
+def test_what_is_said_of_several_runs_is_said_once(tmp_path: Path) -> None:
+    views = []
+    for name in ("a", "b", "c", "d", "e"):
+        write_run(tmp_path / name, rounds=2, finish=False)
+        view = view_of(open_run(tmp_path / name), name)
+        notices = ["of all", *(["of four"] if name != "e" else [])]
+        views.append(replace(view, summary={**view.summary, "status": "finished", "notices": notices}))
+    found = contents_of_runs(views).notices
+    assert found == ("of all", "a, b, c and 1 more: of four")
 
 
 @pytest.mark.parametrize("manifest", ['{"status": "running"}', '{"status": "interrupted"}', None])

@@ -240,6 +240,7 @@ class Contents:
     title, lead : what it is about.
     facts : names and values that say of which run it is.
     notices : what has to be known before any figure.
+    advice : what could be done better.
     sections : in their order.
     """
 
@@ -247,4 +248,5 @@ class Contents:
     lead: str = ""
     facts: tuple[tuple[str, str], ...] = ()
     notices: tuple[str, ...] = ()
+    advice: tuple[str, ...] = ()
     sections: tuple[SectionBlock, ...] = ()

@@ -53,6 +53,7 @@ def page(report: Contents) -> str:
         *([f'<p class="lead">{escape(report.lead)}</p>'] if report.lead else []),
         *(f'<p class="banner" role="note">{escape(said)}</p>' for said in report.notices),
         _answers(report.sections),
+        *(f'<p class="banner advice" role="note">Advice: {escape(said)}</p>' for said in report.advice),
         *(['<dl class="facts">', *facts, "</dl>"] if report.facts else []),
     ]
     return f"""<!doctype html>

@@ -31,6 +31,7 @@ def page(report: Contents) -> str:
         for tile in answers
     ]
     lines += [""] if answers else []
+    lines += [line for said in report.advice for line in (f"Advice: {_text(said)}", "")]
     lines += [f"- {_text(name)}: {_text(value)}" for name, value in report.facts]
     for section in report.sections:
         lines += [*([""] if lines[-1] else []), f"## {_text(section.title)}", ""]

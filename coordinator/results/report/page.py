@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 FORMS: Final = ("html", "md", "svg")
 """The forms of a report, called as their files end."""
+_NAMED: Final = 3
+"""Runs that a notice names, at most."""
 _IN_HEAD: Final = ("scenario", "seed", "clients", "clock")
 """The facts about a run that its head shows."""
 
@@ -49,10 +51,35 @@ def _facts(view: RunView) -> Iterator[tuple[str, str]]:
 
 
 def _banners(view: RunView) -> list[str]:
-    """Return what comes before any figure: how the run ended, advice, and what its summary notes."""
+    """Return what has to be known before any figure: how the run ended, and what its summary notes."""
     ending = _ending(view)
-    advice = [f"Advice: {one['text']}" for one in view.summary["advice"]]
-    return [*([] if ending is None else [ending]), *advice, *view.summary["notices"]]
+    return [*([] if ending is None else [ending]), *view.summary["notices"]]
+
+
+def _advice(view: RunView) -> tuple[str, ...]:
+    return tuple(str(one["text"]) for one in view.summary["advice"])
+
+
+def _all_advice(views: Sequence[RunView]) -> Fold | None:
+    """Return the advice on each of several runs; None where there is none."""
+    rows = tuple((TableCell(view.name), TableCell(said)) for view in views for said in _advice(view))
+    table = TableBlock("Advice on single runs", ("run", "advice"), rows, 2)
+    return Fold(table.caption, (table,)) if rows else None
+
+
+def _said_of_all(views: Sequence[RunView]) -> tuple[str, ...]:
+    """Return what has to be known of several runs: once where it is said of several."""
+    found: dict[str, list[str]] = {}
+    for view in views:
+        for said in _banners(view):
+            found.setdefault(said, []).append(view.name)
+    said_of_all = []
+    for said, names in found.items():
+        named = ", ".join(names[:_NAMED])
+        if len(names) > _NAMED:
+            named = f"{named} and {len(names) - _NAMED} more"
+        said_of_all.append(said if len(names) == len(views) else f"{named}: {said}")
+    return tuple(said_of_all)
 
 
 def _ending(view: RunView) -> str | None:
@@ -95,7 +122,7 @@ def contents_of_run(view: RunView) -> Contents:
     rest = _rest((*(make(view) for make in ELSE), _about([view])))
     lead = str(view.scenario.get("description") or "").strip()
     facts = tuple((name, value) for name, value in _facts(view) if name in _IN_HEAD)
-    return Contents(view.title, lead, facts, tuple(_banners(view)), (*sections, rest))
+    return Contents(view.title, lead, facts, tuple(_banners(view)), _advice(view), (*sections, rest))
 
 
 @np.errstate(over="ignore", invalid="ignore")
@@ -112,12 +139,12 @@ def contents_of_runs(views: Sequence[RunView], sweeps: Sequence[SweepTable] = ()
         # What single runs did is looked up: the sweep is the answer.
         folds = [Fold(one.title, one.blocks) for one in found]
         found = first
-    rest = _rest((*folds, key_figures(views), _about(views)))
-    endings = tuple(f"{view.name}: {said}" for view in views for said in _banners(view))
+    rest = _rest((*folds, _all_advice(views), key_figures(views), _about(views)))
     title = _common(str(view.manifest.get("title") or "") for view in views)
     lead = _common(str(view.scenario.get("description") or "").strip() for view in views)
     counted = f"{len(views)} runs compared"
-    return Contents(f"{title}: {counted}" if title else counted, lead, (), endings, (*found, rest))
+    headed = f"{title}: {counted}" if title else counted
+    return Contents(headed, lead, notices=_said_of_all(views), sections=(*found, rest))
 
 
 def _common(texts: Iterable[str]) -> str:

@@ -104,6 +104,8 @@ def page(report: Contents) -> str:
     sheet.paragraph(report.title, size=22, style="head")
     for notice in report.notices:
         sheet.paragraph(notice, style="bad")
+    for said in report.advice:
+        sheet.paragraph(f"Advice: {said}")
     sheet.paragraph(" · ".join(f"{name} {value}" for name, value in report.facts), size=12, style="soft")
     for section in report.sections:
         charts = [one for one in at_first(section.blocks) if isinstance(one, Plot | Bars | Lanes)]

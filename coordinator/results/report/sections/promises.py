@@ -6,6 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
+from coordinator.results.answers import narrowest
 from coordinator.results.report.blocks import Bar, Bars, SectionBlock, TableBlock, TableCell, Tile
 from coordinator.results.report.people import figure, verdict_texts
 from coordinator.results.report.view import RunView
@@ -56,17 +57,10 @@ def _bar(verdict: Mapping[str, Any]) -> Bar:
 
 
 def _closest(found: Sequence[Mapping[str, Any]]) -> str:
-    """Return which threshold had the least to spare, as a part of its limit; nothing where none can tell."""
-    told = [
-        (margin / abs(limit), verdict)
-        for verdict in found
-        if (margin := figure(verdict["margin"])) is not None
-        and (limit := figure(verdict["limit"]))
-        and verdict["operator"] != "=="
-    ]
-    if not told:
+    """Return which threshold has the least to spare; nothing where none can tell."""
+    verdict = narrowest(found)
+    if verdict is None:
         return ""
-    _, verdict = min(told, key=lambda pair: pair[0])
     value, _, spare = verdict_texts(verdict)
     return f"{verdict['key']} {verdict['aggregation']} {value}, {spare}"
 
