@@ -199,7 +199,7 @@ def _table(part: TableBlock) -> str:
         [
             f'<div class="scroll{" wide" if part.wide else ""}" tabindex="0" role="region"'
             f' aria-label="{caption}">',
-            '<table class="cards">' if len(part.headers) > 3 else "<table>",
+            '<table class="cards">' if len(part.headers) > 2 else "<table>",
             f"<caption><span>{caption}</span></caption>",
             "<thead><tr>",
             *heads,
