@@ -1,4 +1,4 @@
-"""``swarm``: random scenarios with random faults, each checked by invariants."""
+"""``swarm``: random scenarios, each checked by invariants; or random faults around one, by its promises."""
 
 from __future__ import annotations
 
@@ -17,9 +17,10 @@ from coordinator.cli.termination import termination_interrupts
 from coordinator.cli.upgrade import load_with_notes
 from coordinator.results.junit import write_junit
 from coordinator.scenario.exit_codes import ExitCode
+from coordinator.swarm.breaking import SearchBounds, break_promises, breaking_file
 from coordinator.swarm.campaign import Findings, Plan, run_campaign
 from coordinator.swarm.failures import PROCESSES, Kept, judge_file, keep
-from coordinator.swarm.report import failure_lines, progress_line, render, suite_of
+from coordinator.swarm.report import failure_lines, progress_line, render, search_lines, suite_of
 from coordinator.swarm.workers import started
 
 _SECONDS_BETWEEN_LINES: Final = 5.0
@@ -29,6 +30,7 @@ _MOST_KEPT: Final = 5
 
 def swarm(
     *,
+    scenario: Path | None,
     scenarios: int | None,
     seed: int,
     only: tuple[int, ...],
@@ -41,9 +43,18 @@ def swarm(
     out: Path,
     junit_file: Path | None,
 ) -> int:
-    """Run a swarm of scenarios, or replay one; return the exit code."""
+    """Run a swarm of scenarios, replay one, or search around one; return the exit code."""
     if minutes is not None and seconds is not None:
         raise click.UsageError("--minutes and --seconds say the same; leave one out")
+    if scenario is not None:
+        given = {"--only": only, "--replay": replay, "--workers": workers, "--keep-going": keep_going}
+        given |= {"--no-minimise": not minimise, "--junit": junit_file}
+        unfit = [name for name, value in given.items() if value]
+        if unfit:
+            raise click.UsageError(f"{unfit[0]} is for swarms without SCENARIO; leave one of the two out")
+        seconds = seconds if minutes is None else 60.0 * minutes
+        limit = scenarios if scenarios or seconds is not None else SWARM_SCENARIOS
+        return _around(scenario, SearchBounds(seed, limit, seconds), out)
     if only and scenarios is not None:
         raise click.UsageError("--only says which scenarios to run; leave --scenarios out")
     if replay is not None:
@@ -76,6 +87,22 @@ def swarm(
     for line in failure_lines(seed, _kept(seed, found, out, small=minimise)):
         click.echo(line)
     return int(ExitCode.THRESHOLD_MISSED)
+
+
+def _around(path: Path, bounds: SearchBounds, out: Path) -> int:
+    """Search for what breaks a promise of a scenario."""
+    loaded = load_with_notes(path)
+    if not loaded.scenario.thresholds:
+        raise click.UsageError(f"{path} promises nothing; write 'thresholds', which are what may break")
+    try:
+        with termination_interrupts():
+            search = break_promises(loaded, bounds, lambda line: click.echo(line, err=True))
+    except KeyboardInterrupt:
+        return int(ExitCode.INTERRUPTED)
+    kept = None if search.found is None else breaking_file(loaded, search.found, bounds.seed, out)
+    for line in search_lines(loaded, search, bounds, kept):
+        click.echo(line)
+    return int(ExitCode.THRESHOLD_MISSED if search.missed or kept else ExitCode.HELD)
 
 
 def _progress() -> Callable[[Findings], None]:

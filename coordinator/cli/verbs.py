@@ -542,6 +542,7 @@ def compare() -> None:
 
 
 @cli.command
+@click.argument("scenario", required=False, type=scenario_file)
 @click.option(
     "--scenarios", type=click.IntRange(min=1), help=f"How many to run; {SWARM_SCENARIOS} by default."
 )
@@ -571,10 +572,17 @@ def compare() -> None:
 @plugin_option
 @works_in("coordinator.cli.swarm:swarm")
 def swarm() -> None:
-    """Make random scenarios with random faults, run them, and check that what must hold does.
+    """Look for what goes wrong, in random scenarios or around one of yours.
 
-    Scenario I of a seed is always the same. A failure is shown with the command that replays it, and kept as
-    a scenario file, as small as it gets. Without --scenarios, a limit of time is the only one.
+    With SCENARIO, a file or the name of a shipped one, its promises are put to the test: random faults,
+    fleets and seeds are laid over it until one of its thresholds is missed. What broke it is made less as
+    long as it still does, told in words, and kept as a scenario file that 'recfleet run' reproduces it with.
+    --scenarios, --seed, --minutes, --seconds and --out apply.
+
+    Without SCENARIO, recfleet itself is: random scenarios with random faults are run, and what must hold of
+    every run is checked. Scenario I of a seed is always the same. A failure is shown with the command that
+    replays it, and kept as a scenario file, as small as it gets. Without --scenarios, a limit of time is the
+    only one.
     """
 
 

@@ -40,6 +40,7 @@ from coordinator.scenario.exit_codes import ExitCode
 from coordinator.scenario.load import LoadedScenario
 from coordinator.scenario.registered_sections import selection_facts
 from coordinator.scenario.rounds_section import Buffered
+from coordinator.scenario.schema import ScenarioSettings
 from coordinator.scenario.threshold_evaluation import evaluate, exit_code
 from coordinator.scenario.thresholds import Threshold
 from coordinator.secure.plan import modes
@@ -283,12 +284,7 @@ def _train(
             if takers:
                 writer.watch = _all_of(*takers)
             observer.on_start(loaded.name, scenario.round_count)
-            kind = Training
-            if isinstance(scenario.rounds.pacing, Buffered):
-                from coordinator.simulation.buffered_training import BufferedTraining  # noqa: PLC0415
-
-                kind = BufferedTraining
-            course.training = training = kind(
+            course.training = training = training_kind(scenario)(
                 scenario, assembly, recorder, observer, watch, directory.path, conduct.secrets
             )
             if survival is not None:
@@ -321,7 +317,7 @@ def _judge(loaded: LoadedScenario, course: _Course, tables: RunTables, seen: Seq
         return _Ending(course.status)
     assert course.stop is not None
     learnt = judge_learning(loaded.scenario, tables, course.stop)
-    promised = _judged(evaluate(seen, TableMetricSource(tables), course.baseline), course.watch)
+    promised = with_endings(evaluate(seen, TableMetricSource(tables), course.baseline), course.watch)
     verdicts = promised if learnt.verdict is None else (learnt.verdict, *promised)
     return _Ending(learnt.status, True, verdicts, learnt.ending)
 
@@ -434,7 +430,16 @@ def _why(stop: StopReason, watch: ThresholdWatch, training: Training) -> str:
     return str(stop) if ended_by is None else f"{stop}: {ended_by.threshold} ({ended_by.reason})"
 
 
-def _judged(verdicts: Verdicts, watch: ThresholdWatch | None) -> Verdicts:
+def training_kind(scenario: ScenarioSettings) -> type[Training]:
+    """Return how the model of a scenario is trained: round after round, or by a buffer."""
+    if not isinstance(scenario.rounds.pacing, Buffered):
+        return Training
+    from coordinator.simulation.buffered_training import BufferedTraining  # noqa: PLC0415
+
+    return BufferedTraining
+
+
+def with_endings(verdicts: Verdicts, watch: ThresholdWatch | None) -> Verdicts:
     """Return the verdicts with that on which a run was ended in its place.
 
     What devices did afterwards may have turned it, and a promise that ended the run is not held.

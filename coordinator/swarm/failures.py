@@ -33,16 +33,17 @@ class Kept:
     @property
     def command(self) -> str:
         """What reproduces it."""
-        return f"recfleet swarm{_plugin_options()} --replay {shlex.quote(str(self.path))}"
+        return f"recfleet swarm{plugin_options()} --replay {shlex.quote(str(self.path))}"
 
 
-def _plugin_options() -> str:
+def plugin_options() -> str:
+    """Return the options that load the plug-ins of this process again."""
     return "".join(f" --plugin {shlex.quote(one)}" for one in plugins.loaded())
 
 
 def replay_command(seed: int, index: int) -> str:
     """Return what runs a scenario of a swarm again, as it was."""
-    return f"recfleet swarm{_plugin_options()} --seed {seed} --only {index}"
+    return f"recfleet swarm{plugin_options()} --seed {seed} --only {index}"
 
 
 def keep(

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import Final
 
 from rich.console import Group
 from rich.table import Table
 
 from coordinator.results.junit import Case, Suite
+from coordinator.scenario.load import LoadedScenario
+from coordinator.swarm.breaking import Search, SearchBounds
 from coordinator.swarm.campaign import Findings
-from coordinator.swarm.failures import Kept, replay_command
+from coordinator.swarm.changes import in_words
+from coordinator.swarm.failures import Kept, plugin_options, replay_command
 from coordinator.swarm.invariants.registry import INVARIANTS, REPLAYS
 from coordinator.swarm.verdict import KINDS, MODES, PARTS, STAGES, VALID, Coverage
 from device_profiles.units import format_duration
@@ -67,6 +72,36 @@ def failure_lines(seed: int, kept: Sequence[Kept]) -> Iterator[str]:
         yield f"scenario {one.index}: {one.violation.invariant} does not hold: {one.violation.message}"
         yield f"    as it was: {replay_command(seed, one.index)}"
         yield f"    {'minimised' if one.minimised else 'its scenario'}: {one.command}"
+
+
+def search_lines(
+    loaded: LoadedScenario, search: Search, bounds: SearchBounds, kept: Path | None
+) -> Iterator[str]:
+    """Yield what a search around a scenario has come to; ``kept`` is the file of what breaks a promise."""
+    promises = len(loaded.scenario.thresholds)
+    took = f"{search.runs} runs, {format_duration(search.wall_s)}"
+    if search.missed:
+        yield f"{loaded.name} misses promises as it is; nothing is searched until it holds:"
+        yield from (f"    {one}" for one in search.missed)
+        return
+    found = search.found
+    if found is None:
+        ended = ", the time is over" if search.over else ""
+        yield (
+            f"{loaded.name}: all {promises} promises hold, in {search.candidates} random surroundings, too "
+            f"(seed {bounds.seed}, {took}{ended})"
+        )
+        return
+    yield f"{loaded.name} breaks with {in_words(found.changes)}:"
+    yield from (f"    {one}" for one in found.broken)
+    for change, holds in zip(found.changes, found.holding, strict=True):
+        if holds is not None:
+            others = " beside the rest" if len(found.changes) > 1 else ""
+            yield f"    with {holds} in place of {change.strength()}{others} all {promises} promises hold"
+    if not found.least:
+        yield "    time ended the search for less; give it more with --seconds"
+    yield f"found as candidate {found.index} of seed {bounds.seed} ({took})"
+    yield f"see it again: recfleet run{plugin_options()} {shlex.quote(str(kept))}"
 
 
 def suite_of(seed: int, found: Findings) -> Suite:

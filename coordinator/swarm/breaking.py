@@ -1,0 +1,226 @@
+"""What it takes to break a promise of somebody's scenario: a random search around it, then the least change.
+
+Changes (:mod:`coordinator.swarm.changes`) are drawn, each candidate from a random stream of its own, until a
+promise breaks in a run. What broke it is then made less: changes are left out, and the strength of each that
+is left is bisected on its grid, until the next weaker strength holds (as :mod:`coordinator.swarm.minimise`
+makes scenarios of the other swarm small). All of it is a function of the scenario and the seed, unless time
+ends it.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from coordinator.engine.run_files import write_atomically
+from coordinator.run.conductor import Verdicts
+from coordinator.run.in_memory import Judged, judge_baseline, judge_in_memory
+from coordinator.scenario.dump import yaml_lines
+from coordinator.scenario.errors import ScenarioError
+from coordinator.scenario.load import LoadedScenario, edited, load
+from coordinator.swarm.changes import Change, FurtherFault, Surroundings, in_words, laid_over, settings_of
+from edge.core.rng import Draws
+
+
+@dataclass(frozen=True, slots=True)
+class SearchBounds:
+    """How far a search goes.
+
+    Attributes
+    ----------
+    seed : of the search.
+    scenarios : random candidates, at most; None: no limit.
+    seconds : wall time, to find and to make less; None: no limit.
+    """
+
+    seed: int
+    scenarios: int | None
+    seconds: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Breaking:
+    """What breaks a promise.
+
+    Attributes
+    ----------
+    index : of the candidate that broke one first.
+    changes : what is left of it.
+    broken : the promises that are missed, as the run says.
+    holding : the next weaker strength of each change, which holds, in words; None where there is none.
+    least : whether all was tried to make it less; else time ended that.
+    """
+
+    index: int
+    changes: tuple[Change, ...]
+    broken: Verdicts
+    holding: tuple[str | None, ...]
+    least: bool
+
+
+@dataclass(slots=True)
+class Search:
+    """What a search has come to.
+
+    Attributes
+    ----------
+    missed : promises that the scenario misses as it is; then nothing is searched.
+    candidates : random candidates that were run.
+    runs : runs in all.
+    found : what breaks a promise; None where nothing did.
+    wall_s : how long it took.
+    over : whether time ended it.
+    """
+
+    missed: Verdicts = ()
+    candidates: int = 0
+    runs: int = 0
+    found: Breaking | None = None
+    wall_s: float = 0.0
+    over: bool = False
+
+
+class _OutOfTimeError(Exception):
+    """The time of a search is over."""
+
+
+@dataclass
+class _Breaker:
+    """A search; :meth:`run` does it."""
+
+    loaded: LoadedScenario
+    bounds: SearchBounds
+    progress: Callable[[str], object]
+    search: Search = field(default_factory=Search)
+    _baselines: dict[str, Judged | None] = field(default_factory=dict)
+    _start_s: float = 0.0
+
+    def run(self) -> Search:
+        """Run the scenario as it is, then with changes."""
+        search, self._start_s = self.search, time.monotonic()
+        missed = self._missed(())
+        assert missed is not None, "the scenario was loaded"
+        search.missed = missed
+        if not missed:
+            try:
+                self._seek()
+            except _OutOfTimeError:
+                search.over = True
+        search.wall_s = time.monotonic() - self._start_s
+        return search
+
+    def _seek(self) -> None:
+        surroundings = Surroundings(self.loaded)
+        most = self.bounds.scenarios
+        for index in itertools.count() if most is None else range(most):
+            changes = surroundings.drawn(Draws(self.bounds.seed, "around", index))
+            self._check_time()
+            broken = self._missed(changes)
+            if broken is None:
+                continue
+            self.search.candidates += 1
+            self.progress(f"{index + 1}: {in_words(changes)}: {'a promise breaks' if broken else 'holds'}")
+            if broken:
+                self._make_less(index, changes, broken)
+                return
+
+    def _make_less(self, index: int, changes: tuple[Change, ...], broken: Verdicts) -> None:
+        """Leave out what is not needed, then weaken each of the rest; keep what was found at every step."""
+        self.search.found = found = Breaking(index, changes, broken, (None,) * len(changes), least=False)
+        at = 0
+        while len(found.changes) > 1 and at < len(found.changes):
+            fewer = found.changes[:at] + found.changes[at + 1 :]
+            broken = self._try(fewer)
+            at = 0 if broken else at + 1
+            if broken:
+                self.search.found = found = Breaking(index, fewer, broken, (None,) * len(fewer), least=False)
+        for place, change in enumerate(found.changes):
+            low, high = -1, change.at
+            while high - low > 1:
+                middle = (low + high) // 2
+                weaker = change.with_strength(middle)
+                tried = (*found.changes[:place], weaker, *found.changes[place + 1 :])
+                broken = self._try(tried)
+                if broken:
+                    high, found = middle, replace(found, changes=tried, broken=broken)
+                else:
+                    low, held = middle, weaker.strength()
+                    holding = (*found.holding[:place], held, *found.holding[place + 1 :])
+                    found = replace(found, holding=holding)
+                self.search.found = found
+        self.search.found = replace(found, least=True)
+
+    def _try(self, changes: Sequence[Change]) -> Verdicts:
+        self._check_time()
+        missed = self._missed(changes) or ()
+        self.progress(f"    {in_words(changes)}: {'breaks' if missed else 'holds'}")
+        return missed
+
+    def _check_time(self) -> None:
+        limit_s = self.bounds.seconds
+        if limit_s is not None and time.monotonic() - self._start_s >= limit_s:
+            raise _OutOfTimeError
+
+    def _missed(self, changes: Sequence[Change]) -> Verdicts | None:
+        """Return the promises that are missed with some changes; None where they make no valid scenario."""
+        try:
+            loaded = edited(self.loaded, list(settings_of(laid_over(self.loaded, changes))))
+            judged = judge_in_memory(loaded, self._baseline(loaded, changes))
+        except ScenarioError:
+            return None
+        self.search.runs += 1
+        return tuple(one for one in judged.verdicts if not one.held)
+
+    def _baseline(self, loaded: LoadedScenario, changes: Sequence[Change]) -> Judged | None:
+        """Return the run without faults: one for each fleet and seed."""
+        calm = in_words([change for change in changes if not isinstance(change, FurtherFault)])
+        if calm not in self._baselines:
+            self._baselines[calm] = judge_baseline(loaded)
+        return self._baselines[calm]
+
+
+def break_promises(loaded: LoadedScenario, bounds: SearchBounds, progress: Callable[[str], object]) -> Search:
+    """Search for the least change around a scenario that breaks one of its promises.
+
+    Parameters
+    ----------
+    loaded : the scenario.
+    bounds : how far to go.
+    progress : is told what was tried, and whether it held.
+    """
+    return _Breaker(loaded, bounds, progress).run()
+
+
+def breaking_file(loaded: LoadedScenario, found: Breaking, seed: int, folder: Path) -> Path:
+    """Write a scenario that breaks its promise, as one that extends the searched, and return where.
+
+    Parameters
+    ----------
+    loaded : what was searched around, read from a file.
+    found : what breaks it.
+    seed : of the search.
+    folder : made if there is none.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / f"{loaded.name}-{seed}.yaml"
+    parent = next(iter(loaded.files.values()))
+    said = in_words(found.changes)
+    document: dict[str, Any] = {
+        "extends": os.path.relpath(parent, folder),
+        "title": f"{loaded.scenario.title or loaded.name}: {said}",
+        **laid_over(loaded, found.changes),
+    }
+    head = [f"# {said}", *(f"# breaks {' '.join(str(one.threshold).split())}" for one in found.broken)]
+    write_atomically(path, ("\n".join([*head, *yaml_lines(document)]) + "\n").encode())
+    return path
+
+
+def reproduces(path: Path) -> bool:
+    """Return whether a run of the scenario in a file misses a promise."""
+    loaded = load(path)
+    return not judge_in_memory(loaded, judge_baseline(loaded)).held
