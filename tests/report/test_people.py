@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from coordinator.results.report.people import percent, points, show, shown, verdict_texts
+from coordinator.results.intervals import Estimate
+from coordinator.results.report.people import interval, percent, points, show, shown, verdict_texts
 
 
 @pytest.mark.parametrize(
@@ -50,6 +51,19 @@ def test_what_is_not_the_whole_is_not_shown_as_the_whole(share: float, text: str
 
 def test_differences_of_shares_are_in_percentage_points() -> None:
     assert [points(0.0353846).split(), points(0.01).split()] == [["3.5", "points"], ["1", "point"]]
+
+
+@pytest.mark.parametrize(
+    ("found", "unit", "text"),
+    [
+        (Estimate(0.147727, None, 1), "event", "14.8 %"),
+        (Estimate(0.147727, 0.00321, 3), "event", "14.77 % ± 0.32 %"),
+        (Estimate(0.907041, None, 1), "number", "0.907"),
+        (Estimate(12_345.0, None, 1), "count", "12,345"),
+    ],
+)
+def test_means_have_the_digits_that_their_interval_tells(found: Estimate, unit: str, text: str) -> None:
+    assert interval(found, unit).replace("\N{NO-BREAK SPACE}", " ") == text
 
 
 def verdict(value: float | str | None, limit: float, kind: str, operator: str, held: bool) -> dict[str, Any]:

@@ -39,6 +39,10 @@ CUT = """
         return box.width > 0 && (box.left < -0.5 || box.right > innerWidth + 0.5);
     }).map((element) => element.textContent)
 """
+SIDEWAYS = """
+[...document.querySelectorAll(".scroll")].filter((table) => table.scrollWidth > table.clientWidth + 1)
+    .map((table) => table.getAttribute("aria-label"))
+"""
 OVERLAPPING = """
 [...document.querySelectorAll(".x-ticks, .y-ticks")].flatMap((axis) => {
     const boxes = [...axis.children].filter((child) => !child.classList.contains("strut"))
@@ -84,13 +88,14 @@ def test_the_browser_shows_the_figures_of_the_tables(browser: Browser, finished:
 def test_nothing_is_cut_or_overlaps_at_any_width(
     browser: Browser, finished: Path, width: int, dark: bool
 ) -> None:
-    page, (wide, cut, overlapping, background) = opened(
+    page, (wide, cut, overlapping, sideways, background) = opened(
         browser,
         finished / "report.html",
         "document.querySelectorAll('details').forEach((table) => { table.open = true; }), "
         "document.documentElement.scrollWidth",
         CUT,
         OVERLAPPING,
+        SIDEWAYS,
         "getComputedStyle(document.body).backgroundColor",
         width=width,
         dark=dark,
@@ -99,6 +104,7 @@ def test_nothing_is_cut_or_overlaps_at_any_width(
     assert wide <= width
     assert cut == []
     assert overlapping == []
+    assert sideways == []
     red = int(background.split("(")[1].split(",")[0])
     assert red < 60 if dark else red > 200
 

@@ -9,6 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from xml.etree import ElementTree
 
+import numpy as np
 import pytest
 from metrics_samples import sample_evaluation, sample_round, write_run
 from report_reading import Page, figures_of_tables
@@ -17,6 +18,7 @@ from coordinator.cli.entry import execute
 from coordinator.engine.facts import MetricValue
 from coordinator.results.report import html
 from coordinator.results.report.page import contents_of_run, contents_of_runs, report_of
+from coordinator.results.report.people import show
 from coordinator.results.report.view import RunView, view_of
 from coordinator.results.tables.reader import open_run
 from coordinator.results.tables.writer import RunWriter
@@ -296,7 +298,8 @@ def test_several_runs_are_compared(
 ) -> None:
     write_run(tmp_path / "other", rounds=3)
     output = tmp_path / "both.html"
-    assert execute(["report", str(finished), str(tmp_path / "other"), "-o", str(output)]) == 0
+    runs = [finished, tmp_path / "other"]
+    assert execute(["report", *map(str, runs), "-o", str(output)]) == 0
     assert "2 runs" in capsys.readouterr().out
     text = output.read_text(encoding="utf-8")
     page = Page(text)
@@ -309,6 +312,10 @@ def test_several_runs_are_compared(
         "Everything else",
     ]
     assert "1 of 3 verdicts missed." in page.texts["p"]
+    assert page.texts["strong"][0] == "1 of 3 missed"
+    medians = [float(np.median(open_run(one).read("rounds", ["duration_s"])["duration_s"])) for one in runs]
+    shown = [show(median, "s").replace("\N{NO-BREAK SPACE}", " ") for median in sorted(medians)]
+    assert page.texts["strong"][1] == " to ".join(shown)
     assert page.figures[f"{finished.name}:rounds.completed"] == 6
     assert page.figures["other:rounds.completed"] == 3
     expected = figures_of_tables(finished)

@@ -249,7 +249,7 @@ def _figure(title: str, parts: Iterable[str]) -> str:
 
 def _plot(part: Plot) -> str:
     strut = "".join(f"<i>{escape(text)}</i>" for _, text in part.y.ticks)
-    ticks = "".join(f'<span style="bottom:{at:.2f}%">{escape(text)}</span>' for at, text in part.y.ticks)
+    ticks = "".join(f'<span style="bottom:{at:.2f}%">{breakable(text)}</span>' for at, text in part.y.ticks)
     return _figure(
         part.title,
         [

@@ -6,6 +6,8 @@ import math
 from collections.abc import Mapping
 from typing import Any, Final
 
+from coordinator.results.figures import show_estimate
+from coordinator.results.intervals import Estimate
 from coordinator.scenario.metric_names import MetricKind
 from device_profiles.units import format_bytes, format_duration
 
@@ -81,6 +83,16 @@ def _tenths(value: float) -> str:
 def _energy(energy_j: float) -> str:
     size, unit = next((row for row in _ENERGIES if abs(energy_j) >= row[0] * 0.9995), (1.0, "J"))
     return f"{energy_j / size:.3g}{_SPACE}{unit}"
+
+
+def interval(found: Estimate, unit: str) -> str:
+    """Return mean and interval of a figure in the unit of a :class:`~coordinator.results.figures.Figure`.
+
+    The mean alone has three digits; beside an interval it has as many as that tells.
+    """
+    if found.half_width is None:
+        return show(found.mean, UNITS.get(unit, ""))
+    return show_estimate(found, unit).replace("%", f"{_SPACE}%")
 
 
 def figure(value: float | str | None) -> float | None:

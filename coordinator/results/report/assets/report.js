@@ -125,7 +125,12 @@ for (const table of document.querySelectorAll("table")) {
   // Where a page is narrow each cell stands on a line of its own, below the head of its row.
   const heads = [...table.tHead.rows[0].cells].map((cell) => cell.textContent);
   if (table.matches(".cards")) {
-    for (const row of table.tBodies[0].rows) [...row.cells].forEach((cell, at) => cell.dataset.head = heads[at]);
+    for (const row of table.tBodies[0].rows) {
+      [...row.cells].forEach((cell, at) => {
+        // The head of a row speaks for itself, unless it is a number.
+        if (at > 0 || /^[\d–]+$/.test(cell.textContent)) cell.dataset.head = heads[at];
+      });
+    }
   }
   tools(table.caption, [["CSV", `Copy as CSV: ${said}`, (event) => copy(csv(table), event.target)]]);
 }

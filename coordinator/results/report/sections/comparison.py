@@ -9,13 +9,14 @@ import numpy as np
 
 from coordinator.engine.run_files import time_name
 from coordinator.results.analysis.critical_path import STEPS
-from coordinator.results.analysis.learning_curves import Curve, mean_curve
+from coordinator.results.analysis.learning_curves import TRAINING_LOSS, Curve, mean_curve
 from coordinator.results.report.blocks import (
     Block,
     Fold,
     SectionBlock,
     TableBlock,
     TableCell,
+    Tile,
     choice,
 )
 from coordinator.results.report.charts import stacked_bars
@@ -31,6 +32,7 @@ from coordinator.results.report.sections.rounds import QUESTION as HOW_LONG
 from coordinator.results.report.sections.rounds import STEP_PARTS
 from coordinator.results.report.sections.traffic import QUESTION as WHICH_BYTES
 from coordinator.results.report.view import RunView
+from edge.core.vocabulary import Outcome, label
 
 
 def _groups(views: Sequence[RunView]) -> dict[str, str]:
@@ -52,15 +54,55 @@ def _promises(views: Sequence[RunView]) -> SectionBlock | None:
         text = f"{'✓' if held else '✗'} {value} ({margin})"
         return TableCell(text, figure(row["value"]), f"{run}:threshold[{name}].value", mood=mood)
 
-    rows = tuple(
-        (TableCell(view.name), *(cell(found.get(name), name, view.name) for name in names))
+    cells = [
+        [cell(found.get(name), name, view.name) for name in names]
         for found, view in zip(by_run, views, strict=True)
-    )
+    ]
     missed = sum(not row["held"] for found in by_run for row in found.values())
     whole = sum(map(len, by_run))
     intro = f"{missed} of {whole} verdicts missed." if missed else f"All {whole} verdicts held."
-    table = TableBlock("Value and margin of every threshold", ("run", *names), rows, wide=True)
-    return SectionBlock("promises", WHAT_HELD, (table,), intro, wide=True)
+    table = _crossed("Value and margin of every threshold", "threshold", names, views, cells)
+    text = f"{missed} of {whole} missed" if missed else f"all {whole} held"
+    tile = Tile("Promises", text, mood="bad" if missed else "good")
+    return SectionBlock("promises", WHAT_HELD, (table,), intro, wide=True, answers=(tile,))
+
+
+def _crossed(
+    caption: str,
+    what: str,
+    names: Sequence[str],
+    views: Sequence[RunView],
+    cells: Sequence[Sequence[TableCell]],
+) -> TableBlock:
+    """Return a table of cells by run and name: the fewer of the two are its columns.
+
+    Parameters
+    ----------
+    caption : of the table.
+    what : the names are.
+    names : of what stands in the cells.
+    views : the runs.
+    cells : a row for each run.
+    """
+    runs: Sequence[str] = [view.name for view in views]
+    if len(names) > len(runs):
+        corner, heads, columns, rows = what, names, runs, list(zip(*cells, strict=True))
+    else:
+        corner, heads, columns, rows = "run", runs, names, [tuple(row) for row in cells]
+    shown = tuple((TableCell(head), *row) for head, row in zip(heads, rows, strict=True))
+    return TableBlock(caption, (corner, *columns), shown, wide=True)
+
+
+def _range(name: str, found: Mapping[str, float], unit: str) -> tuple[Tile, ...]:
+    """Return from where to where a figure of runs goes, and which they are; nothing where it is unknown."""
+    known = {run: value for run, value in found.items() if not np.isnan(value)}
+    if not known:
+        return ()
+    least, most = min(known, key=lambda run: known[run]), max(known, key=lambda run: known[run])
+    texts = show(known[least], unit), show(known[most], unit)
+    if texts[0] == texts[1]:
+        return (Tile(name, texts[0], note="in all runs"),)
+    return (Tile(name, f"{texts[0]} to {texts[1]}", note=f"{least} to {most}"),)
 
 
 def key_figures(views: Sequence[RunView]) -> Fold:
@@ -72,19 +114,16 @@ def key_figures(views: Sequence[RunView]) -> Fold:
     ]
     paths = list(dict.fromkeys(path for found in by_run for path in found))
     names = [next(found[path][0] for found in by_run if path in found) for path in paths]
-    rows = tuple(
-        (
-            TableCell(view.name),
-            *(
-                TableCell(shown(found[path][1], found[path][2]), found[path][1], f"{view.name}:{path}")
-                if path in found
-                else TableCell("–")
-                for path in paths
-            ),
-        )
+    cells = [
+        [
+            TableCell(shown(found[path][1], found[path][2]), found[path][1], f"{view.name}:{path}")
+            if path in found
+            else TableCell("–")
+            for path in paths
+        ]
         for found, view in zip(by_run, views, strict=True)
-    )
-    return Fold("Key figures", (TableBlock("Key figures of the runs", ("run", *names), rows),))
+    ]
+    return Fold("Key figures", (_crossed("Key figures of the runs", "figure", names, views, cells),))
 
 
 def _learning(views: Sequence[RunView]) -> SectionBlock | None:
@@ -95,7 +134,10 @@ def _learning(views: Sequence[RunView]) -> SectionBlock | None:
     if not by_metric:
         return None
     called = time_name(view.summary for view in views)
-    metrics = {metric: _over_seeds(found) for metric, found in by_metric.items()}
+    metrics = {
+        metric: _over_seeds(by_metric[metric])
+        for metric in sorted(by_metric, key=lambda name: name == TRAINING_LOSS)
+    }
     blocks = curves_choice(metrics, called, _groups(views))
     reached: list[Block] = []
     for metric, (curves, _) in metrics.items():
@@ -106,7 +148,13 @@ def _learning(views: Sequence[RunView]) -> SectionBlock | None:
     more: tuple[Block, ...] = (Fold("How soon they got there", tuple(reached)),) if reached else ()
     averaged = any(spreads for _, spreads in metrics.values())
     intro = "Repeats are drawn as their mean, round by round; the band is from their lowest to their highest."
-    return SectionBlock("model", WHAT_WORTH, (*blocks, *more), intro if averaged else "", wide=True)
+    answers: tuple[Tile, ...] = ()
+    measured = [curve.name for view in views for curve in view.curves if curve.metric != TRAINING_LOSS]
+    if measured:
+        last = {view.name: float(curve.value[curve.chosen]) for view, curve in by_metric[measured[0]]}
+        answers = _range(measured[0], last, "")
+    intro = intro if averaged else ""
+    return SectionBlock("model", WHAT_WORTH, (*blocks, *more), intro, wide=True, answers=answers)
 
 
 def _over_seeds(
@@ -172,7 +220,9 @@ def _rounds(views: Sequence[RunView]) -> SectionBlock | None:
         plot = cdf_plot(title, what, series, _groups(views))
         if plot is not None:
             options[title.lower()] = (plot,)
-    return SectionBlock("rounds", HOW_LONG, choice("rounds-by", "Show", options), wide=True)
+    medians = {view.name: float(np.median(view.rounds.numbers["duration_s"])) for view in known}
+    blocks, answers = choice("rounds-by", "Show", options), _range("Round, median", medians, "s")
+    return SectionBlock("rounds", HOW_LONG, blocks, wide=True, answers=answers)
 
 
 def _bytes(views: Sequence[RunView]) -> SectionBlock | None:
@@ -200,7 +250,8 @@ def _bytes(views: Sequence[RunView]) -> SectionBlock | None:
         texts,
         TableBlock("Bytes", ("run", "down", "up", "wasted", "share"), rows),
     )
-    return SectionBlock("bytes", WHICH_BYTES, (bars,), wide=True)
+    answers = _range("Bytes", {name: float(sum(each)) for name, each in parts.items()}, "B")
+    return SectionBlock("bytes", WHICH_BYTES, (bars,), wide=True, answers=answers)
 
 
 def _drops(views: Sequence[RunView]) -> SectionBlock | None:
@@ -208,7 +259,13 @@ def _drops(views: Sequence[RunView]) -> SectionBlock | None:
     if not found:
         return None
     bars = outcome_bars("How device rounds ended", found)
-    return SectionBlock("drops", WHO_DROPS, (bars,), wide=True)
+    dropped = {
+        view.name: view.summary["outcomes"][label(Outcome.DROPPED)] / view.summary["device_rounds"]
+        for view in views
+        if view.name in found
+    }
+    answers = _range("Dropped", dropped, "%")
+    return SectionBlock("drops", WHO_DROPS, (bars,), wide=True, answers=answers)
 
 
 COMPARISONS: Final[tuple[Callable[[Sequence[RunView]], SectionBlock | None], ...]] = (

@@ -13,7 +13,6 @@ import numpy as np
 import numpy.typing as npt
 
 from coordinator.results.analysis.learning_curves import AUDIT_PREFIX
-from coordinator.results.figures import show_estimate
 from coordinator.results.intervals import CONFIDENCE, Estimate, difference
 from coordinator.results.report.axes import Scale, around, bytes_axis, duration_axis, energy_axis, number_axis
 from coordinator.results.report.blocks import (
@@ -28,7 +27,7 @@ from coordinator.results.report.blocks import (
     choice,
 )
 from coordinator.results.report.charts import Line, line_plot
-from coordinator.results.report.people import UNITS, percent, show
+from coordinator.results.report.people import UNITS, interval, percent, show
 from coordinator.results.report.sweep_table import SweepTable, SweptCell, SweptFigure
 from coordinator.scenario.metric_names import MetricKind, higher_is_better, is_accuracy
 from device_profiles.units import UnitError
@@ -133,7 +132,7 @@ def _against(sweep: SweepTable, name: str, swept: _Swept, table: TableBlock) -> 
         figure = _finite(cell, name)
         if figure is not None:
             group = sweep.label(cell, without=swept.path)
-            text = f"{sweep.label(cell)}: {show_estimate(figure.found, figure.unit)}"
+            text = f"{sweep.label(cell)}: {interval(figure.found, figure.unit)}"
             groups.setdefault(group, []).append((swept.values[cell.settings[swept.path]], text, figure))
     known = [figure for points in groups.values() for _, _, figure in points]
     if len({at for points in groups.values() for at, _, _ in points}) < 2:
@@ -202,7 +201,7 @@ def _by_cell(sweep: SweepTable, name: str, table: TableBlock) -> Plot | None:
     for row, (cell, figure) in enumerate(known):
         y = len(known) - row - 0.5
         label, mean, half = sweep.label(cell), figure.found.mean, _half_width(figure)
-        text = f"{label}: {show_estimate(figure.found, figure.unit)}"
+        text = f"{label}: {interval(figure.found, figure.unit)}"
         ticks.append((vertical.percent(y), label))
         dots = (np.array(figure.values), np.full(len(figure.values), y))
         ends = Line(label, np.array([mean - half, mean + half]), np.array([y, y]), [text] * 2, group="cells")
@@ -231,7 +230,7 @@ def _table(sweep: SweepTable, names: Sequence[str], caption: str) -> TableBlock:
                 continue
             mean = figure.found.mean
             number = mean if np.isfinite(mean) else None
-            shown = show_estimate(figure.found, figure.unit)
+            shown = interval(figure.found, figure.unit)
             cells.append(TableCell(shown, number, f"{sweep.name}[{label}].{name}"))
         rows.append((TableCell(label), *cells))
     return TableBlock(caption, ("cell", *names), tuple(rows), wide=True)
@@ -350,6 +349,8 @@ def _changes(sweep: SweepTable, aims: Sequence[_Aim]) -> SectionBlock:
     if settings is not None:
         blocks.append(Fold("All settings of the cells", (settings,)))
     intro = f"Bars are {percent(CONFIDENCE)} intervals of the mean over the seeds, small dots single runs."
+    if not any(one.found.half_width is not None for cell in sweep.cells for one in cell.figures.values()):
+        intro = "Each point is one run: without repeats there are no intervals."
     answers = tuple(_answer(sweep, aim) for aim in aims)
     title = f"What did the sweep {sweep.name} change?"
     return SectionBlock(f"sweep-{sweep.name}", title, tuple(blocks), intro, wide=True, answers=answers)
@@ -392,7 +393,7 @@ def _worth(sweep: SweepTable, aims: Sequence[_Aim]) -> SectionBlock | None:
             (
                 TableCell(f"{at}: {sweep.label(cell)}"),
                 TableCell(f"beaten by {beaters}") if beaters else TableCell(f"✓ {_WORTH}", mood="good"),
-                *(TableCell(show_estimate(one.found, one.unit), one.found.mean) for one in figures),
+                *(TableCell(interval(one.found, one.unit), one.found.mean) for one in figures),
                 _kept(cell),
             )
         )
@@ -458,8 +459,8 @@ def _front(
     for at, (across, up) in figures.items():
         mean = np.array([across.found.mean]), np.array([up.found.mean])
         half = _half_width(across), _half_width(up)
-        said = f"{at}: {sweep.label(cells[at])}: {x.called} {show_estimate(across.found, across.unit)}, " \
-               f"{y.called} {show_estimate(up.found, up.unit)}"  # fmt: skip
+        said = f"{at}: {sweep.label(cells[at])}: {x.called} {interval(across.found, across.unit)}, " \
+               f"{y.called} {interval(up.found, up.unit)}"  # fmt: skip
         group = _BEATEN if beaten[at] else _WORTH
         lines.append(
             Line(said, *mean, [said], group=group, spread=(mean[1] - half[1], mean[1] + half[1]), bars=True)
