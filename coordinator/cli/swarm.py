@@ -47,14 +47,14 @@ def swarm(
     if minutes is not None and seconds is not None:
         raise click.UsageError("--minutes and --seconds say the same; leave one out")
     if scenario is not None:
-        given = {"--only": only, "--replay": replay, "--workers": workers, "--keep-going": keep_going}
+        given = {"--only": only, "--replay": replay, "--workers": workers}
         given |= {"--no-minimise": not minimise, "--junit": junit_file}
         unfit = [name for name, value in given.items() if value]
         if unfit:
             raise click.UsageError(f"{unfit[0]} is for swarms without SCENARIO; leave one of the two out")
         seconds = seconds if minutes is None else 60.0 * minutes
         limit = scenarios if scenarios or seconds is not None else SWARM_SCENARIOS
-        return _around(scenario, SearchBounds(seed, limit, seconds), out)
+        return _around(scenario, SearchBounds(seed, limit, seconds, keep_going), out)
     if only and scenarios is not None:
         raise click.UsageError("--only says which scenarios to run; leave --scenarios out")
     if replay is not None:
@@ -94,14 +94,13 @@ def _around(path: Path, bounds: SearchBounds, out: Path) -> int:
     loaded = load_with_notes(path)
     if not loaded.scenario.thresholds:
         raise click.UsageError(f"{path} promises nothing; write 'thresholds', which are what may break")
-    try:
-        with termination_interrupts():
-            search = break_promises(loaded, bounds, lambda line: click.echo(line, err=True))
-    except KeyboardInterrupt:
-        return int(ExitCode.INTERRUPTED)
-    kept = None if search.found is None else breaking_file(loaded, search.found, bounds.seed, out)
+    with termination_interrupts():
+        search = break_promises(loaded, bounds, lambda line: click.echo(line, err=True))
+    kept = [breaking_file(loaded, found, bounds.seed, out) for found in search.found]
     for line in search_lines(loaded, search, bounds, kept):
         click.echo(line)
+    if search.interrupted:
+        return int(ExitCode.INTERRUPTED)
     return int(ExitCode.THRESHOLD_MISSED if search.missed or kept else ExitCode.HELD)
 
 

@@ -558,7 +558,7 @@ def compare() -> None:
 @click.option("--minutes", type=click.FloatRange(min=0, min_open=True), help="Begin no scenario after that.")
 @click.option("--seconds", type=click.FloatRange(min=0, min_open=True), help="The same, in seconds.")
 @click.option("--workers", type=worker_count, help="Processes; by default one a processor.")
-@click.option("--keep-going", is_flag=True, help="Go on after a scenario has failed.")
+@click.option("--keep-going", is_flag=True, help="Go on after a scenario has failed, or a promise broke.")
 @click.option("--minimise/--no-minimise", default=True, help="Make failing scenarios small; done by default.")
 @click.option(
     "--out",
@@ -577,7 +577,7 @@ def swarm() -> None:
     With SCENARIO, a file or the name of a shipped one, its promises are put to the test: random faults,
     fleets and seeds are laid over it until one of its thresholds is missed. What broke it is made less as
     long as it still does, told in words, and kept as a scenario file that 'recfleet run' reproduces it with.
-    --scenarios, --seed, --minutes, --seconds and --out apply.
+    --scenarios, --seed, --minutes, --seconds, --keep-going and --out apply.
 
     Without SCENARIO, recfleet itself is: random scenarios with random faults are run, and what must hold of
     every run is checked. Scenario I of a seed is always the same. A failure is shown with the command that

@@ -36,11 +36,13 @@ class SearchBounds:
     seed : of the search.
     scenarios : random candidates, at most; None: no limit.
     seconds : wall time, to find and to make less; None: no limit.
+    keep_going : go on after a promise broke, with changes of other kinds.
     """
 
     seed: int
     scenarios: int | None
     seconds: float | None = None
+    keep_going: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,17 +74,19 @@ class Search:
     missed : promises that the scenario misses as it is; then nothing is searched.
     candidates : random candidates that were run.
     runs : runs in all.
-    found : what breaks a promise; None where nothing did.
+    found : what breaks a promise, in the order in which it was found.
     wall_s : how long it took.
     over : whether time ended it.
+    interrupted : whether the user did.
     """
 
     missed: Verdicts = ()
     candidates: int = 0
     runs: int = 0
-    found: Breaking | None = None
+    found: list[Breaking] = field(default_factory=list)
     wall_s: float = 0.0
     over: bool = False
+    interrupted: bool = False
 
 
 class _OutOfTimeError(Exception):
@@ -103,42 +107,50 @@ class _Breaker:
     def run(self) -> Search:
         """Run the scenario as it is, then with changes."""
         search, self._start_s = self.search, time.monotonic()
-        missed = self._missed(())
-        assert missed is not None, "the scenario was loaded"
-        search.missed = missed
-        if not missed:
-            try:
-                self._seek()
-            except _OutOfTimeError:
-                search.over = True
+        try:
+            as_it_is = self._judged(self.loaded, ())
+            search.missed = tuple(one for one in as_it_is.verdicts if not one.held)
+            if as_it_is.held:
+                end_s = as_it_is.tables.read("rounds", ["end_s"])["end_s"]
+                self._seek(Surroundings(self.loaded, float(max(end_s.to_pylist(), default=1.0))))
+        except _OutOfTimeError:
+            search.over = True
+        except KeyboardInterrupt:
+            search.interrupted = True
         search.wall_s = time.monotonic() - self._start_s
         return search
 
-    def _seek(self) -> None:
-        surroundings = Surroundings(self.loaded)
+    def _seek(self, surroundings: Surroundings) -> None:
         most = self.bounds.scenarios
+        known: set[str] = set()
         for index in itertools.count() if most is None else range(most):
-            changes = surroundings.drawn(Draws(self.bounds.seed, "around", index))
             self._check_time()
+            changes = surroundings.drawn(Draws(self.bounds.seed, "around", index))
+            if known & {change.kind for change in changes}:
+                continue
             broken = self._missed(changes)
             if broken is None:
                 continue
             self.search.candidates += 1
-            self.progress(f"{index + 1}: {in_words(changes)}: {'a promise breaks' if broken else 'holds'}")
+            self.progress(f"{index}: {in_words(changes)}: {'a promise breaks' if broken else 'holds'}")
             if broken:
-                self._make_less(index, changes, broken)
-                return
+                self._make_less(Breaking(index, changes, broken, (None,) * len(changes), least=False))
+                known |= {change.kind for change in self.search.found[-1].changes}
+                if not self.bounds.keep_going:
+                    return
 
-    def _make_less(self, index: int, changes: tuple[Change, ...], broken: Verdicts) -> None:
+    def _make_less(self, found: Breaking) -> None:
         """Leave out what is not needed, then weaken each of the rest; keep what was found at every step."""
-        self.search.found = found = Breaking(index, changes, broken, (None,) * len(changes), least=False)
+        kept = self.search.found
+        kept.append(found)
         at = 0
         while len(found.changes) > 1 and at < len(found.changes):
             fewer = found.changes[:at] + found.changes[at + 1 :]
             broken = self._try(fewer)
             at = 0 if broken else at + 1
             if broken:
-                self.search.found = found = Breaking(index, fewer, broken, (None,) * len(fewer), least=False)
+                found = replace(found, changes=fewer, broken=broken, holding=(None,) * len(fewer))
+                kept[-1] = found
         for place, change in enumerate(found.changes):
             low, high = -1, change.at
             while high - low > 1:
@@ -152,8 +164,8 @@ class _Breaker:
                     low, held = middle, weaker.strength()
                     holding = (*found.holding[:place], held, *found.holding[place + 1 :])
                     found = replace(found, holding=holding)
-                self.search.found = found
-        self.search.found = replace(found, least=True)
+                kept[-1] = found
+        kept[-1] = replace(found, least=True)
 
     def _try(self, changes: Sequence[Change]) -> Verdicts:
         self._check_time()
@@ -170,11 +182,15 @@ class _Breaker:
         """Return the promises that are missed with some changes; None where they make no valid scenario."""
         try:
             loaded = edited(self.loaded, list(settings_of(laid_over(self.loaded, changes))))
-            judged = judge_in_memory(loaded, self._baseline(loaded, changes))
+            judged = self._judged(loaded, changes)
         except ScenarioError:
             return None
-        self.search.runs += 1
         return tuple(one for one in judged.verdicts if not one.held)
+
+    def _judged(self, loaded: LoadedScenario, changes: Sequence[Change]) -> Judged:
+        judged = judge_in_memory(loaded, self._baseline(loaded, changes))
+        self.search.runs += 1
+        return judged
 
     def _baseline(self, loaded: LoadedScenario, changes: Sequence[Change]) -> Judged | None:
         """Return the run without faults: one for each fleet and seed."""
@@ -207,7 +223,7 @@ def breaking_file(loaded: LoadedScenario, found: Breaking, seed: int, folder: Pa
     folder : made if there is none.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    path = folder / f"{loaded.name}-{seed}.yaml"
+    path = folder / f"{loaded.name}-{seed}-{found.index}.yaml"
     parent = next(iter(loaded.files.values()))
     said = in_words(found.changes)
     document: dict[str, Any] = {

@@ -128,6 +128,11 @@ class Change(ABC):
     at: int
     """The strength, by its position in the grid."""
 
+    @property
+    @abstractmethod
+    def kind(self) -> str:
+        """What is changed, in a word."""
+
     @abstractmethod
     def words(self) -> str:
         """Return what is worse."""
@@ -152,6 +157,11 @@ class OtherSeed(Change):
     seed: int
     grid: Grid = (1.0,)
     at: int = 0
+
+    @property
+    def kind(self) -> str:
+        """What is changed, in a word."""
+        return "seed"
 
     def words(self) -> str:
         """Return what is worse."""
@@ -186,6 +196,11 @@ class OtherShares(Change):
     shares: Mapping[str, float]
     grid: Grid
     at: int
+
+    @property
+    def kind(self) -> str:
+        """What is changed, in a word."""
+        return self.section
 
     def words(self) -> str:
         """Return what is worse."""
@@ -229,6 +244,11 @@ class FurtherFault(Change):
     at: int
 
     @property
+    def kind(self) -> str:
+        """What is changed, in a word."""
+        return self.key
+
+    @property
     def grid(self) -> Grid:  # type: ignore[override]
         """Strengths, the weakest first."""
         return self.knob.grid
@@ -269,10 +289,12 @@ class Surroundings:
     Parameters
     ----------
     loaded : the scenario.
+    lasts_s : simulated time that its run takes, seconds.
     """
 
-    def __init__(self, loaded: LoadedScenario) -> None:
+    def __init__(self, loaded: LoadedScenario, lasts_s: float) -> None:
         scenario = loaded.scenario
+        self._lasts_s = lasts_s
         self._scenario = scenario
         known = catalogue.load(loaded.profile_layers)
         fleet = scenario.fleet
@@ -334,7 +356,11 @@ class Surroundings:
         phase = draws.one(self._phases) if self._phases and draws.chance(0.4) else None
         if phase is not None:
             made["during"] = phase
-        if kind.must_begin:
+        if kind.must_end:
+            # Once, and not in every round.
+            made.pop("during", None)
+            made["at"] = _as_seconds(float(f"{self._lasts_s * draws.between(0.01, 1):.3g}"))
+        elif kind.must_begin:
             sums = self._scenario.secure_in(phase or (self._phases or [""])[0])
             pinnable = {label(stage) for stage in kind.stages}
             made["at_stage"] = draws.one([stage for stage in stages_of(sums) if stage in pinnable])

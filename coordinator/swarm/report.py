@@ -75,33 +75,31 @@ def failure_lines(seed: int, kept: Sequence[Kept]) -> Iterator[str]:
 
 
 def search_lines(
-    loaded: LoadedScenario, search: Search, bounds: SearchBounds, kept: Path | None
+    loaded: LoadedScenario, search: Search, bounds: SearchBounds, kept: Sequence[Path]
 ) -> Iterator[str]:
-    """Yield what a search around a scenario has come to; ``kept`` is the file of what breaks a promise."""
+    """Yield what a search around a scenario has come to; ``kept`` are the files of what breaks a promise."""
     promises = len(loaded.scenario.thresholds)
-    took = f"{search.runs} runs, {format_duration(search.wall_s)}"
     if search.missed:
         yield f"{loaded.name} misses promises as it is; nothing is searched until it holds:"
         yield from (f"    {one}" for one in search.missed)
         return
-    found = search.found
-    if found is None:
-        ended = ", the time is over" if search.over else ""
-        yield (
-            f"{loaded.name}: all {promises} promises hold, in {search.candidates} random surroundings, too "
-            f"(seed {bounds.seed}, {took}{ended})"
-        )
-        return
-    yield f"{loaded.name} breaks with {in_words(found.changes)}:"
-    yield from (f"    {one}" for one in found.broken)
-    for change, holds in zip(found.changes, found.holding, strict=True):
-        if holds is not None:
-            others = " beside the rest" if len(found.changes) > 1 else ""
-            yield f"    with {holds} in place of {change.strength()}{others} all {promises} promises hold"
-    if not found.least:
-        yield "    time ended the search for less; give it more with --seconds"
-    yield f"found as candidate {found.index} of seed {bounds.seed} ({took})"
-    yield f"see it again: recfleet run{plugin_options()} {shlex.quote(str(kept))}"
+    for found, path in zip(search.found, kept, strict=True):
+        yield f"{loaded.name} breaks with {in_words(found.changes)}:"
+        yield from (f"    {one}" for one in found.broken)
+        for change, holds in zip(found.changes, found.holding, strict=True):
+            if holds is not None:
+                others = " beside the rest" if len(found.changes) > 1 else ""
+                yield f"    with {holds} in place of {change.strength()}{others} all {promises} promises hold"
+        if not found.least:
+            yield "    the search for less was ended; give it more --seconds"
+        yield f"    see it again: recfleet run{plugin_options()} {shlex.quote(str(path))}"
+    ended = ", ended by time" if search.over else ", interrupted" if search.interrupted else ""
+    took = f"seed {bounds.seed}, {search.runs} runs, {format_duration(search.wall_s)}{ended}"
+    if search.found:
+        yield f"{search.candidates} random surroundings ({took})"
+    else:
+        where = f"in {search.candidates} random surroundings, too"
+        yield f"{loaded.name}: all {promises} promises hold, {where} ({took})"
 
 
 def suite_of(seed: int, found: Findings) -> Suite:

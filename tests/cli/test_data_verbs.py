@@ -103,17 +103,22 @@ def test_validate_reads_the_first_rows_or_all(
     )
 
 
+def lines_of(shown: str, start: str) -> list[str]:
+    """Return the lines of what was shown that begin so."""
+    return [line for line in shown.splitlines() if line.startswith(start)]
+
+
 def test_a_run_says_what_it_read(ratings: Path, capsys: pytest.CaptureFixture[str]) -> None:
     scenario = _scenario(
         "data: {source: table, path: ratings.csv, on_bad_row: skip, duplicates: mean, min_item: 2, "
         "sample_users: 20}\n"
     )
     assert execute(["run", scenario, "--out", "out"]) == 0
-    first = capsys.readouterr().out.splitlines()[0]
-    assert first.startswith(
+    (read,) = lines_of(capsys.readouterr().out, "data: ")
+    assert read.startswith(
         "data: ratings.csv (table): 360 ratings of 30 users and 12 items; columns user = user_id, "
     )
-    assert first.endswith("1 duplicate, their mean taken; kept of them 240 ratings of 20 users and 12 items")
+    assert read.endswith("1 duplicate, their mean taken; kept of them 240 ratings of 20 users and 12 items")
     data = json.loads(Path("out/manifest.json").read_text())["data"]
     assert (data["users"], data["skipped"], data["duplicates"]) == (20, 1, 1)
 
@@ -122,8 +127,8 @@ def test_a_run_warns_of_outliers(in_folder: Path, capsys: pytest.CaptureFixture[
     rows = [*ROWS, (3, 999, 55, 0)]
     Path("r.csv").write_text("user,item,rating,time\n" + "".join(f"{u},{i},{r},{t}\n" for u, i, r, t in rows))
     assert execute(["run", _scenario("data: {source: auto, path: r.csv}\n"), "--out", "out"]) == 0
-    shown = capsys.readouterr().out.splitlines()
-    assert shown[1].startswith("warning: 1 rating is outside 1 to 5, where all others are: 55 in row 361; ")
+    (warning,) = lines_of(capsys.readouterr().out, "warning: ")
+    assert warning.startswith("warning: 1 rating is outside 1 to 5, where all others are: 55 in row 361; ")
 
 
 def test_pairs_without_a_rating_need_a_word(in_folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -137,4 +142,5 @@ def test_pairs_without_a_rating_need_a_word(in_folder: Path, capsys: pytest.Capt
         assert "'data.negatives: 4'" in shown
     said = ["--set", "data.negatives=2", "--set", "evaluation.ranking={}"]
     assert execute(["run", scenario, "--out", "out", *said]) == 0
-    assert "360 pairs of 30 users and 12 items" in capsys.readouterr().out.splitlines()[0]
+    (read,) = lines_of(capsys.readouterr().out, "data: ")
+    assert "360 pairs of 30 users and 12 items" in read
