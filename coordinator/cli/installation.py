@@ -53,6 +53,8 @@ EXTRAS: Final[Mapping[str, str]] = {
     "he": "sums under homomorphic encryption (secure_aggregation: {mode: ckks})",
     "pytest": "scenarios as tests (the fixture recfleet_run)",
     "service": "figures of a service for Prometheus",
+    "mlflow": "runs in MLflow (--sink mlflow)",
+    "tensorboard": "runs in TensorBoard (--sink tensorboard)",
     "tune": "the search for settings (recfleet tune)",
     "torch": "methods whose models are modules of PyTorch",
 }

@@ -542,6 +542,27 @@ def compare() -> None:
 
 
 @cli.command
+@click.argument("run", metavar="RUN", type=_PATH)
+@click.option(
+    "--to",
+    "sinks",
+    multiple=True,
+    required=True,
+    metavar="NAME[=TARGET]",
+    help="Where to, such as 'mlflow=http://localhost:5000' or 'tensorboard=logs'; may be repeated.",
+)
+@plugin_option
+@works_in("coordinator.cli.log:log")
+def log() -> None:
+    """Give a run that lies in a directory to a sink, such as a tracker of experiments.
+
+    RUN is a run directory. What 'run --sink' would have given is given now: settings, the rows of all tables,
+    verdicts, the report. MLflow and TensorBoard are built in, with the extras recfleet[mlflow] and
+    recfleet[tensorboard].
+    """
+
+
+@cli.command
 @click.argument("scenario", required=False, type=scenario_file)
 @click.option(
     "--scenarios", type=click.IntRange(min=1), help=f"How many to run; {SWARM_SCENARIOS} by default."

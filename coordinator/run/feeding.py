@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Literal
 
+from coordinator.engine.run_files import RESOLVED_SCENARIO
+from coordinator.results.run_directory import run_status
 from coordinator.results.sinks import Sink
 from coordinator.results.tables.metric_source import TableMetricSource
-from coordinator.results.verdicts import verdict_records
+from coordinator.results.tables.reader import RunFormatError, open_run
+from coordinator.results.tables.schemas import SCHEMAS
+from coordinator.results.verdicts import read_verdicts, verdict_records
 from coordinator.run.conductor import RunFeed, Verdicts
 from coordinator.run.runner import RunOutcome
 from coordinator.scenario.errors import did_you_mean
 from coordinator.scenario.load import LoadedScenario
-from device_profiles.documents import parse_document
+from device_profiles.documents import parse_document, read_document
+from device_profiles.errors import DocumentError
 from edge.core import plugins
 from edge.core.errors import PluginError
 from edge.core.plugins import SINKS, code_errors
@@ -44,7 +49,7 @@ class SinkFeed(RunFeed):
 
     def __init__(self, sink: Sink) -> None:
         self._sink = sink
-        self._verdicts: Verdicts = ()
+        self._verdicts: Sequence[Mapping[str, Any]] = ()
         self.trouble: str | None = None
         """What it raised, and where; None: nothing."""
 
@@ -52,14 +57,19 @@ class SinkFeed(RunFeed):
         self, loaded: LoadedScenario, clock: Literal["virtual", "real"], baseline: TableMetricSource | None
     ) -> None:
         """Give the facts of the run."""
-        facts = {
-            "scenario": loaded.name,
-            "title": loaded.scenario.title,
-            "seed": loaded.scenario.seed,
-            "scenario_hash": loaded.hash,
-            "clock": clock,
-            "settings": parse_document(loaded.resolved, loaded.name).root,
-        }
+        self.begin(
+            {
+                "scenario": loaded.name,
+                "title": loaded.scenario.title,
+                "seed": loaded.scenario.seed,
+                "scenario_hash": loaded.hash,
+                "clock": clock,
+                "settings": parse_document(loaded.resolved, loaded.name).root,
+            }
+        )
+
+    def begin(self, facts: Mapping[str, Any]) -> None:
+        """Give the facts of a run, as :meth:`Sink.begin` takes them."""
         self._give(lambda: self._sink.begin(facts))
 
     def on_batch(self, table: str, batch: Any) -> None:
@@ -68,11 +78,15 @@ class SinkFeed(RunFeed):
 
     def on_verdicts(self, verdicts: Verdicts, reason: str | None, ending: str | None) -> None:
         """Keep the verdicts until the run has its directory."""
+        self.judge(verdict_records(verdicts))
+
+    def judge(self, verdicts: Sequence[Mapping[str, Any]]) -> None:
+        """Keep the verdicts, as records, until the end."""
         self._verdicts = verdicts
 
     def end(self, status: str, directory: Path) -> None:
         """Give the end."""
-        self._give(lambda: self._sink.end(status, verdict_records(self._verdicts), directory))
+        self._give(lambda: self._sink.end(status, self._verdicts, directory))
 
     def _give(self, call: Callable[[], None]) -> None:
         if self.trouble is not None:
@@ -112,4 +126,41 @@ class Feeding:
         """Give the sinks the end of the run; return what has gone wrong with any, in words."""
         for feed in self.feeds:
             feed.end(outcome.status, outcome.directory)
+        return self.troubles()
+
+    def replay(self, directory: Path) -> list[str]:
+        """Give the sinks a run that lies in a directory; return what has gone wrong with any, in words.
+
+        Each table comes as a whole, one after another. Of a run that is going on or was cut short there are
+        its finished rounds.
+
+        Raises
+        ------
+        RunFormatError : there is no run, or it is damaged.
+        """
+        run = open_run(directory)
+        manifest = run.manifest
+        try:
+            settings = read_document(directory / RESOLVED_SCENARIO).root
+            verdicts = read_verdicts(directory)
+            facts = {
+                **{key: manifest[key] for key in ("scenario", "title", "seed", "scenario_hash")},
+                "clock": manifest.get("clock", "virtual"),
+                "settings": settings,
+            }
+        except (DocumentError, KeyError) as error:
+            raise RunFormatError(f"{directory}: the run is damaged: {error}") from error
+        for feed in self.feeds:
+            feed.begin(facts)
+        for table in SCHEMAS:
+            for batch in run.read(table).to_batches():
+                for feed in self.feeds:
+                    feed.on_batch(table, batch)
+        for feed in self.feeds:
+            feed.judge(verdicts)
+            feed.end(run_status(directory, manifest), directory)
+        return self.troubles()
+
+    def troubles(self) -> list[str]:
+        """Return what has gone wrong with any sink, in words."""
         return [feed.trouble for feed in self.feeds if feed.trouble is not None]

@@ -114,6 +114,8 @@ BUILT_IN: Final[Mapping[str, Mapping[str, str]]] = {
     },
     SINKS: {
         "jsonl": "coordinator.results.sinks:JsonLines",
+        "mlflow": "coordinator.results.mlflow_sink:MlflowSink",
+        "tensorboard": "coordinator.results.tensorboard_sink:TensorBoardSink",
     },
 }
 """Import path of every built-in by kind and name, in the order of the reference.
