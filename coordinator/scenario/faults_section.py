@@ -193,6 +193,11 @@ class FaultSettings(Section):
     """Whether a fault has to say how long it lasts."""
 
     @property
+    def neutral(self) -> bool:
+        """Whether the settings change nothing, whomever they strike."""
+        return False
+
+    @property
     def momentary(self) -> bool:
         """Whether it happens once, at the time that it is given, and strikes no round that begins later."""
         return False

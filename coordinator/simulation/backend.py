@@ -350,20 +350,19 @@ class SimulatedCohort:
         arrives = reachable & reaches
         plain = arrives & prepared.plain[0]
         retransmitted_bytes = np.zeros(len(self.ids), np.int64)
-        if self.faults is None:
-            lossy = np.flatnonzero(arrives & ~plain)
-            seconds, retransmitted_bytes[lossy] = lossy_times(
-                self.network,
-                links,
-                self.conditions,
-                slots=lossy,
-                number=0,
-                direction=Direction.DOWN,
-                frame_bytes=np.full(len(lossy), invitation.frame_bytes, np.int64),
-                first_byte_s=first_byte_s[lossy],
-            )
-            plain[lossy] = np.isfinite(seconds)
-            arrival_s[lossy] = first_byte_s[lossy] + seconds + prepared.latency_s[0][lossy]
+        lossy = np.flatnonzero(arrives & ~plain)
+        seconds, retransmitted_bytes[lossy] = lossy_times(
+            self.network,
+            links,
+            self.conditions,
+            slots=lossy,
+            number=0,
+            direction=Direction.DOWN,
+            frame_bytes=np.full(len(lossy), invitation.frame_bytes, np.int64),
+            first_byte_s=first_byte_s[lossy],
+        )
+        plain[lossy] = np.isfinite(seconds)
+        arrival_s[lossy] = first_byte_s[lossy] + seconds + prepared.latency_s[0][lossy]
         arrivals: list[float] = arrival_s.tolist()
         if self.faults is not None:
             if self.faults.links:

@@ -225,6 +225,11 @@ class RoundFaults:
         """Whether the coordinator takes no time for frames, and never crashes."""
         return not (self.handlings or self.crashes)
 
+    @property
+    def empty(self) -> bool:
+        """Whether nothing goes wrong that has not been planned."""
+        return self.leave_frames and not self.slots()
+
     def slots(self) -> list[int]:
         """Return the slots that a fault may strike, increasing."""
         of_slots = (

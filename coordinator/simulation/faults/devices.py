@@ -59,6 +59,11 @@ class Slowdown(FaultKind):
             message = f"{self.factor:g} would be faster; write 1 or more"
             yield FieldProblem(("slowdown", "factor"), message)
 
+    @property
+    def neutral(self) -> bool:
+        """Once as long is as long as ever."""
+        return self.factor == 1
+
     @classmethod
     def drawn(cls, draws: Draws) -> dict[str, Any]:
         """Return random settings."""
@@ -85,6 +90,11 @@ class BatteryDrain(FaultKind):
     elsewhere = "a battery falls before the round begins"
 
     level: Fraction = Field(description="share of a full battery that is left, at most")
+
+    @property
+    def neutral(self) -> bool:
+        """A full battery is no lower than before."""
+        return self.level >= 1
 
     @classmethod
     def drawn(cls, draws: Draws) -> dict[str, Any]:
@@ -115,6 +125,11 @@ class MemoryPressure(FaultKind):
     elsewhere = "memory is short when the device computes"
 
     factor: PositiveFraction = Field(description="share of its memory that the device keeps")
+
+    @property
+    def neutral(self) -> bool:
+        """A device that keeps all of its memory has it."""
+        return self.factor >= 1
 
     @classmethod
     def drawn(cls, draws: Draws) -> dict[str, Any]:
@@ -243,6 +258,11 @@ class PoisonedUpdates(FaultKind):
         if self.kind == "sign-flip":
             return -(self.scale or 1.0)
         return self.scale or 1e6
+
+    @property
+    def neutral(self) -> bool:
+        """What is multiplied by one stays as it is."""
+        return self.factor == 1
 
     @classmethod
     def drawn(cls, draws: Draws) -> dict[str, Any]:

@@ -41,6 +41,11 @@ class Bandwidth(LinkFault):
         """Caps have directions of their own."""
         return self.scale is not None
 
+    @property
+    def neutral(self) -> bool:
+        """A link that keeps all of its rate, and has no cap, is as fast as ever."""
+        return self.up is None and self.down is None and self.scale is not None and self.scale >= 1
+
     @classmethod
     def drawn(cls, draws: Draws) -> dict[str, Any]:
         """Return random settings."""

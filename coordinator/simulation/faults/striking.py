@@ -52,7 +52,7 @@ class FaultsOfRun:
         }
 
     def strike(self, phase: str, setting: Setting) -> RoundFaults | None:
-        """Let the faults of a phase strike a round; None where there are none.
+        """Let the faults of a phase strike a round; None where none has an effect on it.
 
         Faults that change the plan of the round do so here. A fault draws its exact share anew in every
         round, unless its victims are fixed.
@@ -70,8 +70,10 @@ class FaultsOfRun:
                 strike = Strike(fault, number, setting, slots, found, self._target)
                 for kind in fault.kinds:
                     assert isinstance(kind, FaultKind)
-                    kind.strike(strike)
-        return found
+                    if not kind.neutral:
+                        kind.strike(strike)
+        # A round in which nothing goes wrong is one without faults.
+        return None if found is None or found.empty else found
 
 
 def _phase_names(scenario: ScenarioSettings) -> Sequence[str]:
