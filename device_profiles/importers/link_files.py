@@ -20,6 +20,8 @@ MAX_FILE_BYTES = 256 * 2**20
 PACKET_BITS = 1500 * 8
 _MAX_PERIOD_MS = 30 * 86_400_000
 _MAX_STEPS = 10_000_000
+_LARGEST_STRETCH = 0.01
+"""By which share of its time a trace may be stretched or squeezed to last as long as another."""
 _REQUIRED = ("t_s", "down_mbps", "up_mbps", "rtt_ms")
 _OPTIONAL = ("loss",)
 _MAX_FIELD_CHARS = 40
@@ -111,8 +113,10 @@ def read_mahimahi(down: Path, up: Path, *, rtt_s: float, loss: float = 0.0, bin_
 
     Parameters
     ----------
-    down, up : trace files of the two directions. Where their lengths differ the result has the longer one,
-        and the shorter repeats inside it, cut off at the end.
+    down, up : trace files of the two directions. Where their lengths differ both repeat until they come out
+        even, and the shorter is stretched or squeezed in time by what is left, 1% at most (of traces so long
+        that this would take more than the most bins, as little as these allow). The mean rate of each
+        direction is exactly that of its file.
     rtt_s : round trip, seconds: a Mahimahi trace has none (mm-delay adds it there).
     loss : probability of losing a segment, in [0, 1); the trace has none either.
     bin_s : opportunities are counted in bins of about this length, seconds (the nearest that divides the
@@ -126,7 +130,10 @@ def read_mahimahi(down: Path, up: Path, *, rtt_s: float, loss: float = 0.0, bin_
     if not bin_s > 0:
         raise ValueError(f"bin_s must be above zero, not {bin_s!r}")
     down_ms, up_ms = _read_opportunities(down), _read_opportunities(up)
-    period_ms = max(int(down_ms[-1]), int(up_ms[-1]))
+    longer_ms, shorter_ms = sorted((int(down_ms[-1]), int(up_ms[-1])), reverse=True)
+    longer, shorter = _repeats(longer_ms, shorter_ms, most=int(_MAX_STEPS * bin_s * 1000 / longer_ms))
+    repeats = (longer, shorter) if down_ms[-1] >= up_ms[-1] else (shorter, longer)
+    period_ms = longer * longer_ms
     steps = max(1, round(period_ms / (bin_s * 1000)))
     if steps > _MAX_STEPS:
         raise TraceError(f"{down}: bins of {bin_s:g} s make {steps} steps, above {_MAX_STEPS}; raise bin_s")
@@ -134,26 +141,41 @@ def read_mahimahi(down: Path, up: Path, *, rtt_s: float, loss: float = 0.0, bin_
     times_s = np.asarray(np.arange(steps) * (step_ms / 1000), dtype=np.float64)
     return RateTrace(
         times_s=times_s,
-        down_bps=_rates(down_ms, period_ms, steps),
-        up_bps=_rates(up_ms, period_ms, steps),
+        down_bps=_rates(down_ms, repeats[0], steps),
+        up_bps=_rates(up_ms, repeats[1], steps),
         rtt_s=np.full(steps, rtt_s),
         loss=np.full(steps, loss),
         period_s=period_ms / 1000,
     )
 
 
-def _rates(opportunities_ms: npt.NDArray[np.int64], period_ms: int, steps: int) -> npt.NDArray[np.float64]:
-    """Return the mean rate of each of ``steps`` equal bins, float64[steps], bit/s."""
+def _repeats(longer_ms: int, shorter_ms: int, most: int) -> tuple[int, int]:
+    """Return how often two traces repeat so that they last as long as each other, to the tolerance.
+
+    The longer repeats as few times as possible, and no more than ``most`` times.
+    """
+    found: list[tuple[float, int, int]] = []
+    for longer in range(1, max(1, most) + 1):
+        shorter = round(longer * longer_ms / shorter_ms)
+        apart = abs(longer * longer_ms / (shorter * shorter_ms) - 1.0)
+        if apart <= _LARGEST_STRETCH:
+            return longer, shorter
+        found.append((apart, longer, shorter))
+    return min(found)[1:]
+
+
+def _rates(opportunities_ms: npt.NDArray[np.int64], repeats: int, steps: int) -> npt.NDArray[np.float64]:
+    """Return the mean rate of each of ``steps`` equal bins of a trace that repeats, float64[steps], bit/s."""
     own_ms = int(opportunities_ms[-1])
-    repeats = -(-period_ms // own_ms)
-    shifts = np.arange(repeats, dtype=np.int64)[:, None] * own_ms
-    times = (shifts + opportunities_ms[None, :]).ravel()
-    times = times[times <= period_ms]
-    # The opportunity of millisecond t is what the link carried since t - 1: it belongs before t, also in a
-    # bin that ends there. Taken half a millisecond early it does, and the last one stays inside the trace.
-    position = np.maximum(times - 0.5, 0.0) * (steps / period_ms)
-    counts = np.bincount(np.minimum(position.astype(np.int64), steps - 1), minlength=steps)
-    return np.asarray(counts * (PACKET_BITS / (period_ms / 1000 / steps)), dtype=np.float64)
+    whole_ms = repeats * own_ms
+    counts = np.zeros(steps, dtype=np.int64)
+    for repeat in range(repeats):
+        # The opportunity of millisecond t is what the link carried since t - 1: it belongs before t, also in
+        # a bin that ends there. Taken half a millisecond early it does, and the last one stays inside.
+        times_ms = np.maximum(opportunities_ms - 0.5, 0.0) + repeat * own_ms
+        position = (times_ms * (steps / whole_ms)).astype(np.int64)
+        counts += np.bincount(np.minimum(position, steps - 1), minlength=steps)
+    return np.asarray(counts * (PACKET_BITS / (whole_ms / 1000 / steps)), dtype=np.float64)
 
 
 def _read_opportunities(path: Path) -> npt.NDArray[np.int64]:

@@ -41,9 +41,42 @@ def test_the_shorter_mahimahi_direction_repeats(tmp_path: Path) -> None:
     down = write(tmp_path, "500\n1000\n", "down")
     up = write(tmp_path, "100\n400\n", "up")
     trace = read_mahimahi(down, up, rtt_s=0.04, bin_s=0.2)
-    assert trace.period_s == 1.0
-    # 100 400 | 500 800 | 900 (the rest is cut off)
-    np.testing.assert_allclose(trace.up_bps * 0.2 / PACKET_BITS, [1, 1, 1, 1, 1])
+    # Twice the one is five times the other: 100 400 | 500 800 | 900 1200 | 1300 1600 | 1700 2000
+    assert trace.period_s == 2.0
+    np.testing.assert_allclose(trace.up_bps * 0.2 / PACKET_BITS, np.ones(10))
+    np.testing.assert_allclose(trace.down_bps * 0.2 / PACKET_BITS, [0, 0, 1, 0, 1, 0, 0, 1, 0, 1])
+
+
+@pytest.mark.parametrize(
+    ("down_ms", "up_ms"), [(1000, 1000), (60_000, 59_900), (60_000, 40_001), (700, 60_000), (7919, 7907)]
+)
+def test_the_mean_rate_of_a_mahimahi_direction_is_that_of_its_file(
+    down_ms: int, up_ms: int, tmp_path: Path
+) -> None:
+    generator = np.random.default_rng(down_ms)
+    packets = {}
+    for name, length_ms in (("down", down_ms), ("up", up_ms)):
+        # Fast at first, slow at last: whatever is cut off would be missed.
+        moments = np.sort((length_ms * generator.random(length_ms // 10) ** 3).astype(np.int64))
+        write(tmp_path, "".join(f"{t}\n" for t in (*moments.tolist(), length_ms)), name)
+        packets[name] = len(moments) + 1
+    trace = read_mahimahi(tmp_path / "down", tmp_path / "up", rtt_s=0.04)
+    for name, rates, length_ms in (("down", trace.down_bps, down_ms), ("up", trace.up_bps, up_ms)):
+        own_bps = packets[name] * PACKET_BITS / (length_ms / 1000)
+        assert rates.mean() == pytest.approx(own_bps, rel=1e-12)
+    longer_s = max(down_ms, up_ms) / 1000
+    assert trace.period_s / longer_s == pytest.approx(round(trace.period_s / longer_s))
+
+
+def test_very_long_mahimahi_traces_come_out_as_even_as_the_bins_allow(tmp_path: Path) -> None:
+    down = write(tmp_path, f"{20 * 86_400_000}\n", "down")
+    up = write(tmp_path, f"{19 * 86_400_000}\n", "up")
+    with pytest.raises(TraceError, match="raise bin_s"):
+        read_mahimahi(down, up, rtt_s=0.04)
+    # Ten million bins of a second are five times the one; once the one for once the other is as near as any.
+    trace = read_mahimahi(down, up, rtt_s=0.04, bin_s=1.0)
+    assert trace.period_s == 20 * 86_400
+    assert trace.up_bps.mean() == pytest.approx(PACKET_BITS / (19 * 86_400), rel=1e-12)
 
 
 @pytest.mark.parametrize(
