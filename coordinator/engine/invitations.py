@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
@@ -58,7 +59,10 @@ class Invitations:
         self.partial_work: PartialWork | None = None
         """How many local steps devices take; None: all of them."""
         if isinstance(pacing, PartialWorkPacing):
-            self.partial_work = PartialWork(fleet, workload, predictions, pacing.margin * rounds.deadline)
+            margin = pacing.margin
+            self.partial_work = PartialWork(
+                fleet, workload, predictions, lambda phase: margin * scenario.deadline_in(phase)
+            )
         self._tiers: SpeedTiers | None = None
         if isinstance(pacing, Tiers):
             assert self.experience is not None, "tiers learn"
@@ -73,7 +77,7 @@ class Invitations:
             self.experience,
             workload.examples,
             predictions.seconds,
-            rounds.deadline,
+            functools.partial(_deadline_s, scenario),
         )
         self._selector = make_selector(rounds.selection, knowledge)
         self._evaluations = scenario.evaluation_rounds
@@ -140,3 +144,9 @@ class Invitations:
         shortest_s = min(SHORTEST_WAIT_S * 2.0 ** min(attempt, 10), _LONGEST_WAIT_S)
         chance_s = self._selector.next_chance_s(now_s, number)
         return min(max(chance_s - now_s, shortest_s), _LONGEST_WAIT_S)
+
+
+def _deadline_s(scenario: ScenarioSettings, number: int, now_s: float) -> float:
+    """Return how long the round, or evaluation, of a number waits that begins at a time."""
+    rounds = number - FIRST_EVALUATION if number >= FIRST_EVALUATION else number
+    return scenario.deadline_in(scenario.phase_at(max(rounds - 1, 0), now_s))

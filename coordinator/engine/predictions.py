@@ -14,6 +14,8 @@ FedNova (Wang et al. 2020) suggests.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 import numpy.typing as npt
 
@@ -86,20 +88,26 @@ class PartialWork:
     Parameters
     ----------
     fleet, workload, predictions : the devices, what they compute, and what they expect of their links.
-    planned_s : the part of the deadline that a device plans to use, seconds.
+    planned_s : returns the part of the deadline that a device plans to use in the rounds of a phase, seconds.
     """
 
-    def __init__(self, fleet: Fleet, workload: Workload, predictions: Predictions, planned_s: float) -> None:
+    def __init__(
+        self,
+        fleet: Fleet,
+        workload: Workload,
+        predictions: Predictions,
+        planned_s: Callable[[str], float],
+    ) -> None:
         self._fleet = fleet
         self._workload = workload
         self._predictions = predictions
         self._planned_s = planned_s
 
-    def steps(self, ids: Ids, round_number: int) -> Ids:
+    def steps(self, ids: Ids, round_number: int, phase: str) -> Ids:
         """Return how many steps each of the devices ``ids`` (int64 [n]) takes in a round, int64 [n]."""
         full = self._workload.local_steps(ids)
         assert full is not None, "the scenario was checked"
-        left_s = self._planned_s - self._predictions.link_seconds(ids)
+        left_s = self._planned_s(phase) - self._predictions.link_seconds(ids)
         one = np.minimum(full, 1)
         least_s = self._fleet.compute_seconds(ids, self._workload.work(ids, one), round_number)
         most_s = self._fleet.compute_seconds(ids, self._workload.work(ids), round_number)

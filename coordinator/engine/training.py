@@ -362,7 +362,7 @@ class Training:
             number,
             target=min(rounds.cohort, len(ids)),
             quorum=rounds.quorum_reports,
-            deadline_s=rounds.deadline,
+            deadline_s=self._scenario.deadline_in(phase),
             grace_s=rounds.grace_s,
             mixed=mixed,
         )

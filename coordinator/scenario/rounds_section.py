@@ -329,6 +329,11 @@ class Phase(Section):
     time: PositiveSeconds | None = Field(
         default=None, description="its length in simulated time, instead of `rounds`"
     )
+    deadline: PositiveSeconds | None = Field(
+        default=None,
+        description="simulated time from invitation to last report in the rounds of this phase, in place of"
+        " `rounds.deadline`",
+    )
     secure_aggregation: SecureAggregation | None = Field(
         default=None, description="how updates are summed in this phase, in place of the scenario's section"
     )

@@ -266,6 +266,13 @@ class Sections(Section):
         method, selector = (ALGORITHMS, method_name(self.learning)), (SELECTORS, self.rounds.selection.name)
         return used((method, selector, (READERS, getattr(self.data, "source", "")), *faults))
 
+    def deadline_in(self, phase: str) -> float:
+        """Return how long a round of a phase waits, seconds; the phase is ``""`` where there are none."""
+        for one in self.phases:
+            if one.name == phase and one.deadline is not None:
+                return one.deadline
+        return self.rounds.deadline
+
     def secure_in(self, phase: str) -> SecureAggregation:
         """Return how updates are summed in a phase, by its name; ``""`` where there are no phases."""
         for one in self.phases:

@@ -230,7 +230,7 @@ class SimulatedCohort:
         self.work_share: Floats | None = None
         """Which part of its local steps each device takes; None: all take all."""
         if simulation.partial_work is not None and evaluation is None:
-            self._limit_work(simulation.partial_work, kernel)
+            self._limit_work(simulation.partial_work, kernel, phase)
         self.sums = sums = task.secure_sums[phase]
         """How the updates of the round are summed; None: every device reports in the clear."""
         self.secure_sum: RoundOfSums | None = None
@@ -306,10 +306,11 @@ class SimulatedCohort:
         self._crashed = False
         fleet.busy[ids] = True
 
-    def _limit_work(self, partial_work: PartialWork, kernel: TrainingKernel) -> None:
+    def _limit_work(self, partial_work: PartialWork, kernel: TrainingKernel, phase: str) -> None:
         """Let each device take only the steps that its deadline allows."""
         workload = self.workload
-        steps, full = partial_work.steps(self.ids, self.round_number), workload.local_steps(self.ids)
+        steps = partial_work.steps(self.ids, self.round_number, phase)
+        full = workload.local_steps(self.ids)
         assert full is not None, "the scenario was checked"
         self.work_share = steps / np.maximum(full, 1)
         self.work = workload.work(self.ids, steps)

@@ -364,8 +364,8 @@ class BufferedTraining(Training):
 
     def _open_version(self, ids: Ids, step: ServerStep) -> _Version:
         algorithm, number, born = self._workload.algorithm, step.number, self._applied
-        rounds = self._scenario.rounds
-        plan = RoundPlan(self._simulation.run_id, number, target=1, quorum=1, deadline_s=rounds.deadline)
+        deadline_s = self._scenario.deadline_in(step.phase)
+        plan = RoundPlan(self._simulation.run_id, number, target=1, quorum=1, deadline_s=deadline_s)
         machine = VersionMachine(plan, ids.tolist())
         kind = self._pacing.staleness_weight
         doorway = Doorway(

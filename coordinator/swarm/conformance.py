@@ -284,7 +284,7 @@ def _knowledge() -> Knowledge:
         experience=seen,
         examples=assembly.workload.held,
         predicted_s=lambda ids: np.full(len(ids), 1.0),
-        deadline_s=60.0,
+        deadline_s=lambda number, now_s: 60.0,
     )
 
 

@@ -45,9 +45,12 @@ class Clockwork:
 
 def planned(workload: Steps, clockwork: Clockwork, planned_s: float) -> list[int]:
     partial = PartialWork(
-        cast(Fleet, clockwork), cast(Workload, workload), cast(Predictions, clockwork), planned_s
+        cast(Fleet, clockwork),
+        cast(Workload, workload),
+        cast(Predictions, clockwork),
+        lambda phase: planned_s,
     )
-    steps: list[int] = partial.steps(np.arange(len(workload.full)), 1).tolist()
+    steps: list[int] = partial.steps(np.arange(len(workload.full)), 1, "").tolist()
     return steps
 
 

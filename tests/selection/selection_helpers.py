@@ -56,7 +56,7 @@ def knowledge_of(
         Experience(fleet.n),
         lambda ids: held[ids],
         lambda ids: predicted[ids],
-        deadline_s,
+        lambda number, now_s: deadline_s,
     )
 
 

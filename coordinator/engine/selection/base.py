@@ -40,7 +40,7 @@ class Knowledge:
     examples : returns how many examples each device of int64 [n] says that it holds, int64 [n].
     predicted_s : returns how long a round is going to take each device of int64 [n], float64 [n] seconds, by
         the figures of its profile.
-    deadline_s : how long a round waits.
+    deadline_s : returns how long a round waits, seconds, by its number and the time at which it begins.
     """
 
     seed: int
@@ -48,7 +48,7 @@ class Knowledge:
     experience: Experience | None
     examples: Callable[[Ids], Ids]
     predicted_s: Callable[[Ids], Floats]
-    deadline_s: float
+    deadline_s: Callable[[int, float], float]
 
     @property
     def seen(self) -> Experience:

@@ -40,11 +40,12 @@ class DeadlineAware(Policy):
 
     def draw(self, wanted: int, round_number: int, attempt: int, now_s: float) -> Ids:
         """Return up to ``wanted`` devices; see :class:`~coordinator.engine.selection.base.Policy`."""
-        return self.pool.sample(wanted, self.generator(round_number, attempt), now_s, self._fits)
+        limit_s: float = self.settings.margin * self.knowledge.deadline_s(round_number, now_s)
+        generator = self.generator(round_number, attempt)
+        return self.pool.sample(wanted, generator, now_s, lambda ids: self._fits(ids, limit_s))
 
-    def _fits(self, ids: Ids) -> Bools:
+    def _fits(self, ids: Ids, limit_s: float) -> Bools:
         expected_s = self.knowledge.seen.duration_s[ids].astype(np.float64)
         unknown = np.flatnonzero(np.isnan(expected_s))
         expected_s[unknown] = self.knowledge.predicted_s(ids[unknown])
-        limit_s: float = self.settings.margin * self.knowledge.deadline_s
-        return expected_s <= limit_s
+        return np.asarray(expected_s <= limit_s)

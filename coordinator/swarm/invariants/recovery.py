@@ -70,7 +70,8 @@ def is_healthy(scenario: ScenarioSettings) -> bool:
     if _SLOW_NETWORKS & set(fleet.networks or ()) or _SMALL_DEVICES & set(fleet.devices or ()):
         return False
     drained = any(fault.kind.lingers for fault in scenario.faults)
-    patient = rounds.deadline >= _PATIENT_S and all(
+    shortest_s = min(scenario.deadline_in(phase) for phase in ("", *(one.name for one in scenario.phases)))
+    patient = shortest_s >= _PATIENT_S and all(
         section.mode == "off" or min(
             section.stage_deadlines.share_keys,
             section.stage_deadlines.masked_input,

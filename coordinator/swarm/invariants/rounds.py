@@ -61,7 +61,7 @@ def _latest_s(trial: Trial, row: dict[str, Any], *, clear: bool) -> float:
     """Return until when a round may take updates: its deadline or its end, or the end of the stage."""
     scenario = trial.loaded.scenario
     if clear:
-        return float(min(row["start_s"] + scenario.rounds.deadline, row["end_s"]))
+        return float(min(row["start_s"] + scenario.deadline_in(row["phase"]), row["end_s"]))
     spent_s = 0.0
     for stage in SUM_STAGES:
         spent_s += row[f"{label(stage)}_s"] or 0.0
@@ -86,7 +86,7 @@ def timely_rounds(trial: Trial) -> Iterator[str]:
         if not row["start_s"] <= last_s:
             yield f"round {number} ended before it began"
         section = scenario.secure_in(row["phase"])
-        limit_s = scenario.rounds.deadline
+        deadline_s = limit_s = scenario.deadline_in(row["phase"])
         if not isinstance(section, NoSecureAggregation):
             deadlines = section.stage_deadlines
             limit_s += deadlines.total_s
@@ -96,7 +96,7 @@ def timely_rounds(trial: Trial) -> Iterator[str]:
             else:
                 for stage in SUM_STAGES:
                     first = stage is Stage.ADVERTISE_KEYS
-                    own_s = scenario.rounds.deadline if first else deadlines.of(_STATE_OF_STAGE[stage])
+                    own_s = deadline_s if first else deadlines.of(_STATE_OF_STAGE[stage])
                     took_s = row[f"{label(stage)}_s"]
                     if took_s is not None and took_s > own_s + _BITS:
                         yield f"round {number}: {label(stage)} took {took_s:.3f} s of {own_s:g} s"
