@@ -31,6 +31,7 @@ _MOST_KEPT: Final = 5
 def swarm(
     *,
     scenario: Path | None,
+    settings: tuple[str, ...],
     scenarios: int | None,
     seed: int,
     only: tuple[int, ...],
@@ -54,7 +55,9 @@ def swarm(
             raise click.UsageError(f"{unfit[0]} is for swarms without SCENARIO; leave one of the two out")
         seconds = seconds if minutes is None else 60.0 * minutes
         limit = scenarios if scenarios or seconds is not None else SWARM_SCENARIOS
-        return _around(scenario, SearchBounds(seed, limit, seconds, keep_going), out)
+        return _around(scenario, settings, SearchBounds(seed, limit, seconds, keep_going), out)
+    if settings:
+        raise click.UsageError("--set changes a scenario; name the SCENARIO")
     if only and scenarios is not None:
         raise click.UsageError("--only says which scenarios to run; leave --scenarios out")
     if replay is not None:
@@ -89,9 +92,9 @@ def swarm(
     return int(ExitCode.THRESHOLD_MISSED)
 
 
-def _around(path: Path, bounds: SearchBounds, out: Path) -> int:
+def _around(path: Path, settings: tuple[str, ...], bounds: SearchBounds, out: Path) -> int:
     """Search for what breaks a promise of a scenario."""
-    loaded = load_with_notes(path)
+    loaded = load_with_notes(path, settings)
     if not loaded.scenario.thresholds:
         raise click.UsageError(f"{path} promises nothing; write 'thresholds', which are what may break")
     with termination_interrupts():

@@ -564,6 +564,7 @@ def log() -> None:
 
 @cli.command
 @click.argument("scenario", required=False, type=scenario_file)
+@setting_option
 @click.option(
     "--scenarios", type=click.IntRange(min=1), help=f"How many to run; {SWARM_SCENARIOS} by default."
 )
@@ -598,7 +599,7 @@ def swarm() -> None:
     With SCENARIO, a file or the name of a shipped one, its promises are put to the test: random faults,
     fleets and seeds are laid over it until one of its thresholds is missed. What broke it is made less as
     long as it still does, told in words, and kept as a scenario file that 'recfleet run' reproduces it with.
-    --scenarios, --seed, --minutes, --seconds, --keep-going and --out apply.
+    --set, --scenarios, --seed, --minutes, --seconds, --keep-going and --out apply.
 
     Without SCENARIO, recfleet itself is: random scenarios with random faults are run, and what must hold of
     every run is checked. Scenario I of a seed is always the same. A failure is shown with the command that

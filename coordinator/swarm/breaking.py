@@ -12,7 +12,7 @@ from __future__ import annotations
 import itertools
 import os
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -23,6 +23,7 @@ from coordinator.run.in_memory import Judged, judge_baseline, judge_in_memory
 from coordinator.scenario.dump import yaml_lines
 from coordinator.scenario.errors import ScenarioError
 from coordinator.scenario.load import LoadedScenario, edited, load
+from coordinator.scenario.merge import COMMAND_LINE
 from coordinator.swarm.changes import Change, FurtherFault, Surroundings, in_words, laid_over, settings_of
 from edge.core.rng import Draws
 
@@ -217,7 +218,7 @@ def breaking_file(loaded: LoadedScenario, found: Breaking, seed: int, folder: Pa
 
     Parameters
     ----------
-    loaded : what was searched around, read from a file.
+    loaded : what was searched around, read from a file; settings of the command line are written, too.
     found : what breaks it.
     seed : of the search.
     folder : made if there is none.
@@ -226,17 +227,39 @@ def breaking_file(loaded: LoadedScenario, found: Breaking, seed: int, folder: Pa
     path = folder / f"{loaded.name}-{seed}-{found.index}.yaml"
     parent = next(iter(loaded.files.values()))
     said = in_words(found.changes)
+    settings = _given(loaded, parent)
+    changed = laid_over(loaded, found.changes)
+    both = settings.keys() & changed.keys() - {"faults", "seed"}
     document: dict[str, Any] = {
         "extends": os.path.relpath(parent, folder),
+        **settings,
         "title": f"{loaded.scenario.title or loaded.name}: {said}",
-        **laid_over(loaded, found.changes),
+        **changed,
+        **{key: {**settings[key], **changed[key]} for key in sorted(both)},
     }
     head = [f"# {said}", *(f"# breaks {' '.join(str(one.threshold).split())}" for one in found.broken)]
     write_atomically(path, ("\n".join([*head, *yaml_lines(document)]) + "\n").encode())
     return path
 
 
-def reproduces(path: Path) -> bool:
-    """Return whether a run of the scenario in a file misses a promise."""
-    loaded = load(path)
-    return not judge_in_memory(loaded, judge_baseline(loaded)).held
+def _given(loaded: LoadedScenario, parent: Path) -> dict[str, Any]:
+    """Return what settings of the command line changed in a scenario; a file of data by its whole path."""
+    given = _difference(load(parent, references=False).document.root, loaded.document.root)
+    place = ("data", "path")
+    if loaded.document.position(place).file == COMMAND_LINE and "path" in given.get("data", {}):
+        given["data"]["path"] = os.path.abspath(given["data"]["path"])
+    return given
+
+
+def _difference(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what has to be laid over one document to make the other; None removes."""
+    found: dict[str, Any] = {key: None for key in below if key not in above}
+    for key, value in above.items():
+        under = below.get(key)
+        if isinstance(value, dict) and isinstance(under, dict):
+            inner = _difference(under, value)
+            if inner:
+                found[key] = inner
+        elif value != under:
+            found[key] = value
+    return found

@@ -90,6 +90,8 @@ def search_lines(
             if holds is not None:
                 others = " beside the rest" if len(found.changes) > 1 else ""
                 yield f"    with {holds} in place of {change.strength()}{others} all {promises} promises hold"
+            elif found.least and len(change.grid) > 1:
+                yield f"    {change.strength()} is the weakest that is tried"
         if not found.least:
             yield "    the search for less was ended; give it more --seconds"
         yield f"    see it again: recfleet run{plugin_options()} {shlex.quote(str(path))}"

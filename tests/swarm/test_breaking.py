@@ -287,6 +287,34 @@ def test_the_verb_says_what_breaks_in_words(
     assert "misses promises as it is" in capsys.readouterr().out
 
 
+def test_settings_of_the_command_line_are_in_the_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    rows = (f"{user},{item},{(user + item) % 5 + 1}" for user in range(30) for item in range(12))
+    Path("ratings.csv").write_text("\n".join(("user,item,rating", *rows)))
+    Path("forty.yaml").write_text(TEXT)
+    settings = (
+        "data={source: table, path: ratings.csv, users: null, items: null, ratings_per_user: null}",
+        "rounds.cohort=10",
+        'thresholds."device.completed"=null',
+        "fleet.regions=null",
+    )
+    given = [part for setting in settings for part in ("--set", setting)]
+    breaks_where(
+        monkeypatch, lambda one: one.scenario.fleet.networks != load("forty.yaml").scenario.fleet.networks
+    )
+    assert execute(["swarm", "forty.yaml", "--out", "found", *given]) == 3
+    (path,) = Path("found").iterdir()
+    again = load(path)
+    assert again.resolve(("data", "path")) == tmp_path / "ratings.csv"
+    scenario = again.scenario
+    assert (scenario.rounds.cohort, scenario.fleet.regions, len(scenario.thresholds)) == (10, 1, 2)
+    assert scenario.fleet.networks != load("forty.yaml").scenario.fleet.networks
+    assert execute(["swarm", *given]) == 2
+    assert "name the SCENARIO" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     "arguments",
     [["--only", "3"], ["--workers", "2"], ["--junit", "x.xml"], ["--no-minimise"]],
