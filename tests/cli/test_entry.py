@@ -37,10 +37,10 @@ def python(program: str, **environment: str) -> str:
 def fail_with(error: BaseException, monkeypatch: pytest.MonkeyPatch) -> None:
     """Let the verb ``schema`` raise an error."""
 
-    def fail() -> dict[str, object]:
+    def fail() -> str:
         raise error
 
-    monkeypatch.setattr(scenarios, "json_schema", fail)
+    monkeypatch.setattr(scenarios, "schema_text", fail)
 
 
 def verbs(group: click.Group = cli, before: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
