@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import pydantic
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -58,6 +59,10 @@ def test_it_is_a_schema() -> None:
     assert json.loads(schema_text()) == VALIDATOR.schema
 
 
+@pytest.mark.skipif(
+    tuple(map(int, pydantic.VERSION.split(".")[:2])) < (2, 11),
+    reason="pydantic before 2.11 writes the same schema in other words",
+)
 def test_the_file_beside_the_scenarios_is_up_to_date() -> None:
     message = f"run: recfleet schema > scenarios/{SCHEMA_FILE}"
     assert (ROOT / "scenarios" / SCHEMA_FILE).read_text(encoding="utf-8") == schema_text(), message
