@@ -387,7 +387,8 @@ class _Cell(JsonShape):
 
 class _TuningTable(JsonShape):
     figure: str
-    keys: list[str]
+    maximise: bool
+    best: int | None
 
 
 class _Sweep(JsonShape):
@@ -398,7 +399,8 @@ class _Sweep(JsonShape):
 def read_sweep(directory: Path) -> dict[str, Any] | None:
     """Return the table of the sweep in a directory; None where there is none.
 
-    That of a tuning, whose trials are the cells, has ``tuned``: the ``keys`` varied, and for what ``figure``.
+    That of a tuning, whose trials are the cells, has ``tuned``: the ``figure`` that was to be small, or large
+    with ``maximise``, and the number of the ``best`` trial.
 
     Raises
     ------

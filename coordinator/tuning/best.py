@@ -33,9 +33,15 @@ def best_text(loaded: LoadedScenario, best: LoadedScenario, folder: Path, said: 
     for place, file in _files_of(best):
         # The same text on the command line may name another file than in the scenario.
         given = best.document.position(place).file not in best.files
-        _put(differing, place, os.path.relpath(file, folder), make=given)
-    extended = {"extends": os.path.relpath(written, folder), **differing}
+        _put(differing, place, _named(file, folder), make=given)
+    extended = {"extends": _named(written, folder), **differing}
     return "\n".join([f"# {said}", *yaml_lines(extended)]) + "\n"
+
+
+def _named(file: Path, folder: Path) -> str:
+    """Return the name of a file as it is from a folder; the whole of it where they share no folder."""
+    paths = [os.path.abspath(file), os.path.abspath(folder)]
+    return os.path.relpath(*paths) if os.path.commonpath(paths) != os.path.sep else paths[0]
 
 
 def _difference(below: dict[str, Node], above: dict[str, Node]) -> dict[str, Node]:

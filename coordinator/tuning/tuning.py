@@ -449,6 +449,7 @@ class _Tuning:
         table["tuned"] = {
             "goal": str(self._plan.goal),
             "figure": self._plan.goal.name,
+            "maximise": self._plan.goal.maximise,
             "keys": [axis.name for axis in self._plan.space.axes],
             "best": None if best is None else best.number,
             "trials": [{"cell": trial.number, "how": trial.ended.how} for trial in self._trials],

@@ -40,6 +40,7 @@ NOT_RUN = {
     "docs/gallery.md": "run where the site is built",
     "docs/studies.md": "ratings that have to be downloaded, and an hour",
     "docs/swarm.md": "minutes; tests/swarm searches in less",
+    "docs/trackers.md": "tests/plugins reads back what a run gave",
     "docs/tuning.md": "minutes; tests/tuning tries less",
     "docs/your-ratings.md": "a file of ratings",
 }

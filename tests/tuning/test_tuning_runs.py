@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import psutil
@@ -14,9 +15,12 @@ from tuning_helpers import SCENARIO, VARY, InProcess, Stopped, here, plan_of, tu
 import recfleet
 from coordinator.cli.entry import execute
 from coordinator.results.report.page import report_of
+from coordinator.results.report.sections.swept import swept
+from coordinator.results.report.sweep_table import TuningGoal, read_sweep_table
 from coordinator.scenario.errors import ScenarioError
 from coordinator.scenario.exit_codes import ExitCode
 from coordinator.scenario.load import load
+from coordinator.tuning.best import best_text
 from coordinator.tuning.goal import TuneError
 from coordinator.tuning.request import read_request
 from coordinator.tuning.tuning import EndedTrial, TuningPlan
@@ -75,12 +79,24 @@ def test_the_figures_are_those_of_the_runs(done: Path) -> None:
 
 def test_the_report_has_each_trial_and_both_settings(done: Path) -> None:
     page = report_of([done / "out"])
+    assert "What did the tuning out change?" in page
     table = json.loads((done / "out" / "sweep.json").read_text())
     for cell in table["cells"]:
         settings = cell["settings"]
         assert f"cohort={settings['rounds.cohort']}, over_select={settings['rounds.over_select']}" in page
     for key in ("rounds.cohort", "rounds.over_select"):
         assert f"against {key}. cohort=12, over_select=100%: " in page
+
+
+def test_the_report_begins_with_what_the_tuning_was_for(done: Path) -> None:
+    table = json.loads((done / "out" / "sweep.json").read_text())["tuned"]
+    sweep = read_sweep_table(done / "out")
+    assert sweep is not None
+    first, *_ = swept(sweep)[0].answers
+    assert first.name == "Round time, p95"
+    assert first.note.startswith(f"tuned: trial {table['best']}, cohort=")
+    (without,) = (swept(replace(sweep, goal=TuningGoal("round.duration p95", False, None)))[0].answers)[:1]
+    assert without.note == "no trial held every threshold"
 
 
 def test_the_same_seed_gives_the_same_trials_and_another_gives_others(
@@ -252,6 +268,13 @@ def test_what_was_set_and_names_of_files_are_in_the_best_scenario(
     assert found.resolve(("data", "path")).samefile(tmp_path / "ratings.csv")
     assert found.scenario.rounds == best.scenario.rounds
     assert found.scenario.thresholds == best.scenario.thresholds
+
+
+def test_a_scenario_in_another_tree_is_named_as_a_whole(tmp_path: Path) -> None:
+    file = write(tmp_path)
+    loaded = load(file)
+    said = best_text(loaded, loaded, Path("/elsewhere/out"), "as it was").splitlines()
+    assert said == ["# as it was", f"extends: {file}"]
 
 
 def test_the_verb_prints_the_best_and_names_what_it_wrote(

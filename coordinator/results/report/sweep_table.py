@@ -48,8 +48,24 @@ class SweptCell:
 
 
 @dataclass(frozen=True, slots=True)
+class TuningGoal:
+    """What a tuning was for.
+
+    Attributes
+    ----------
+    figure : its name.
+    maximise : whether more of it is better.
+    best : the best cell that held every threshold, counted from 0; None where none did.
+    """
+
+    figure: str
+    maximise: bool
+    best: int | None
+
+
+@dataclass(frozen=True, slots=True)
 class SweepTable:
-    """A sweep.
+    """A sweep, or a tuning, whose trials are the cells.
 
     Attributes
     ----------
@@ -57,12 +73,14 @@ class SweepTable:
     cells : in their order.
     telling : the settings that tell cells apart.
     limited : the figures that thresholds limit.
+    goal : of a tuning; None of a sweep.
     """
 
     name: str
     cells: tuple[SweptCell, ...]
     telling: tuple[str, ...]
     limited: frozenset[str] = frozenset()
+    goal: TuningGoal | None = None
 
     def label(self, cell: SweptCell, *, without: str | None = None) -> str:
         """Return a cell for people, by what distinguishes it from the others, but for one setting of that."""
@@ -97,17 +115,16 @@ def read_sweep_table(directory: Path) -> SweepTable | None:
         return None
     written = table["cells"]
     cells = tuple(_cell(cell) for cell in written)
-    limited = {_limited(one["threshold"]) for cell in written for one in cell.get("thresholds", ())}
+    limited = frozenset(_limited(one["threshold"]) for cell in written for one in cell.get("thresholds", ()))
     tuned = table.get("tuned")
-    settings = [cell.settings for cell in cells]
+    settings, name = [cell.settings for cell in cells], directory.resolve().name
     if tuned is None:
-        apart = telling(settings)
-    else:
-        # Of a range each trial has another value: one key would tell them all apart, and hide the others.
-        paths = dict.fromkeys(path for each in settings for path in each)
-        apart = tuple(path for path in paths if len({each.get(path) for each in settings}) > 1)
-        limited.add(tuned["figure"])
-    return SweepTable(directory.resolve().name, cells, apart, frozenset(limited))
+        return SweepTable(name, cells, telling(settings), limited)
+    # Of a range each trial has another value: one key would tell them all apart, and hide the others.
+    paths = dict.fromkeys(path for each in settings for path in each)
+    apart = tuple(path for path in paths if len({each.get(path) for each in settings}) > 1)
+    best = None if tuned["best"] is None else tuned["best"] - 1
+    return SweepTable(name, cells, apart, limited, TuningGoal(tuned["figure"], tuned["maximise"], best))
 
 
 def _limited(threshold: str) -> str:

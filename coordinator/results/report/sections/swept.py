@@ -133,14 +133,15 @@ def _against(sweep: SweepTable, name: str, swept: _Swept, table: TableBlock) -> 
         if figure is not None:
             group = sweep.label(cell, without=swept.path)
             text = f"{sweep.label(cell)}: {interval(figure.found, figure.unit)}"
+            if sweep.goal is not None:
+                # Trials differ in all settings at once: each is a point of its own.
+                group = text
             groups.setdefault(group, []).append((swept.values[cell.settings[swept.path]], text, figure))
     known = [figure for points in groups.values() for _, _, figure in points]
     if len({at for points in groups.values() for at, _, _ in points}) < 2:
         return None
     horizontal, vertical = _scale(list(swept.values.values())), around(_edges(known))
     lines = []
-    # Trials of a tuning differ in all settings at once: each is a point of its own, and none needs a look.
-    scattered = all(len(points) == 1 for points in groups.values())
     for group, unsorted in groups.items():
         points = sorted(unsorted, key=lambda point: point[0])
         x, figures = np.array([at for at, _, _ in points]), [figure for _, _, figure in points]
@@ -150,7 +151,7 @@ def _against(sweep: SweepTable, name: str, swept: _Swept, table: TableBlock) -> 
         dots = (np.repeat(x, counts), np.array([value for figure in figures for value in figure.values]))
         tips = [text for _, text, _ in points]
         spread = (mean - half, mean + half)
-        look = "trials" if scattered else None
+        look = None if sweep.goal is None else "trials"
         lines.append(Line(group, x, mean, tips, group=look, marks=True, spread=spread, bars=True, dots=dots))
     said = _said(name)
     return line_plot(
@@ -260,7 +261,10 @@ class _Aim:
 
 
 def _aims(sweep: SweepTable) -> list[_Aim]:
-    """Return round time, waste, what the model is worth and ε, as far as the sweep knows and changes them."""
+    """Return round time, waste, what the model is worth and ε, as far as the sweep knows and changes them.
+
+    Of a tuning first comes what it was for.
+    """
     known = dict.fromkeys(name for cell in sweep.cells for name in cell.figures)
     models = [name for name in known if _is_of_model(name) and is_accuracy(_called(name))]
     model = next((name for name in models if name in sweep.limited), models[0] if models else None)
@@ -269,7 +273,12 @@ def _aims(sweep: SweepTable) -> list[_Aim]:
         found += [_Aim(name, _CALLED[name])] if name in _differing(sweep) else []
     if model is not None:
         found.append(_Aim(model, _called(model), higher_is_better(_called(model))))
-    return found
+    goal = sweep.goal
+    if goal is None or goal.figure not in known:
+        return found
+    called = _called(goal.figure) if _is_of_model(goal.figure) else _CALLED.get(goal.figure, goal.figure)
+    others = [aim for aim in found if aim.name != goal.figure]
+    return [_Aim(goal.figure, called, goal.maximise), *others]
 
 
 def _differing(sweep: SweepTable) -> list[str]:
@@ -314,7 +323,10 @@ def _beaten_by(cells: Mapping[int, SweptCell], aims: Sequence[_Aim]) -> dict[int
 
 
 def _answer(sweep: SweepTable, aim: _Aim) -> Tile:
-    """Return from where to where a figure goes, and which cell is best."""
+    """Return from where to where a figure goes, and which cell is best.
+
+    Of the figure of a tuning it is the best that held every threshold.
+    """
     known = [(figure, cell) for cell in sweep.cells if (figure := _finite(cell, aim.name)) is not None]
     if not known:
         return Tile(aim.called, "no number", mood="bad")
@@ -324,6 +336,15 @@ def _answer(sweep: SweepTable, aim: _Aim) -> Tile:
     unit = UNITS.get(low.unit, "")
     texts = show(low.found.mean, unit), show(high.found.mean, unit)
     text = texts[0] if texts[0] == texts[1] else f"{texts[0]} to {texts[1]}"
+    goal = sweep.goal
+    if goal is not None and aim.name == goal.figure:
+        if goal.best is None:
+            return Tile(aim.called, text, note="no trial held every threshold", mood="bad")
+        cell = sweep.cells[goal.best]
+        at_best = show(cell.figures[aim.name].found.mean, unit)
+        return Tile(
+            aim.called, at_best, note=f"tuned: trial {goal.best + 1}, {sweep.label(cell)}", mood="good"
+        )
     if _gain(worst[0], best[0], aim) <= 0:
         return Tile(aim.called, text, note="no difference beyond the intervals")
     return Tile(aim.called, text, note=f"best at {sweep.label(best[1])}")
@@ -352,7 +373,7 @@ def _changes(sweep: SweepTable, aims: Sequence[_Aim]) -> SectionBlock:
     if not any(one.found.half_width is not None for cell in sweep.cells for one in cell.figures.values()):
         intro = "Each point is one run: without repeats there are no intervals."
     answers = tuple(_answer(sweep, aim) for aim in aims)
-    title = f"What did the sweep {sweep.name} change?"
+    title = f"What did the {'sweep' if sweep.goal is None else 'tuning'} {sweep.name} change?"
     return SectionBlock(f"sweep-{sweep.name}", title, tuple(blocks), intro, wide=True, answers=answers)
 
 
