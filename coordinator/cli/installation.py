@@ -40,6 +40,8 @@ _IMPORTED_AS: Final = {
     "ruamel-yaml": "ruamel.yaml",
     "dp-accounting": "dp_accounting",
     "prometheus-client": "prometheus_client",
+    "mlflow-skinny": "mlflow",
+    "tensorboardx": "tensorboardX",
 }
 """Modules that are not called like their distribution (as metadata normalises its name)."""
 

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+import importlib.util
 import json
 import os
 import platform
@@ -102,6 +103,17 @@ def test_requirements_leave_extras_out() -> None:
 def test_every_extra_for_users_is_explained() -> None:
     declared = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     assert set(doctor.EXTRAS) == set(declared["optional-dependencies"]) - {"test", "dev", "docs"}
+
+
+@pytest.mark.parametrize("extra", doctor.EXTRAS)
+def test_what_an_extra_installs_is_looked_for_under_the_name_of_its_module(extra: str) -> None:
+    declared = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    # As metadata has them: small letters.
+    for name in doctor.requirements([line.lower() for line in declared["optional-dependencies"][extra]]):
+        looked_for: list[str] = []
+        found = doctor.dependency_finding(name, looked_for.append)
+        if found.severity is Severity.FINE:  # it is installed here
+            assert [importlib.util.find_spec(module) is not None for module in looked_for] == [True]
 
 
 def test_extras_are_reported_with_what_they_give(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
