@@ -7,6 +7,11 @@
                                                    a validation part, which then does not train
     python benchmarks/ncf.py DATA ml-100k --validation --set learning_rate=0.01
                                                    what another setting would do, in both methods
+    python benchmarks/ncf.py DATA ml-1m --validation --rounds 900 --methods fedncf \
+        --set learning_rate=0.012 --set 'schedule={"kind": "cosine", "rounds": 900}'
+                                                   more rounds, at a rate that falls
+    python benchmarks/ncf.py DATA ml-1m --validation --references
+                                                   iALS with other factors and penalties
     python benchmarks/ncf.py DATA --methods fedrecgel --radii 0.02 0.02
                                                    FedRecGEL with other radii than those chosen
     python benchmarks/ncf.py DATA --speed          client updates a second, in batches and one by one; and
@@ -32,12 +37,13 @@ import os
 
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
+import itertools
 import json
 import statistics
 import tempfile
 import time
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -54,7 +60,7 @@ from ncf_training import (
     learning_of,
     scenario_of,
 )
-from ranking_references import popularity
+from ranking_references import Candidates, Scores, popularity
 
 from coordinator.engine.assembly import Assembly
 from coordinator.engine.evaluation import RatingEvaluator
@@ -63,8 +69,13 @@ from coordinator.engine.workload import RatingWorkload
 from coordinator.results.intervals import estimate
 from coordinator.run.runner import run_scenario
 from coordinator.scenario.load import load
+from edge.data.store import RatingStore
 from edge.learning.sharpness import Radii
 from edge.metrics.ranking import ranks_among
+
+FACTORS = (16, 32, 64, 128)
+PENALTIES = (10.0, 30.0, 100.0, 300.0)
+"""What iALS is searched over."""
 
 
 def ranked(scores: npt.NDArray[Any], table: npt.NDArray[np.int64]) -> tuple[float, float]:
@@ -74,8 +85,10 @@ def ranked(scores: npt.NDArray[Any], table: npt.NDArray[np.int64]) -> tuple[floa
     return float(np.mean(ranks < 10)), float(gains.mean())
 
 
-def print_references(name: str, dataset: Dataset, assembly: Assembly) -> None:
-    """Print the lines that need no federation."""
+def scored_references(
+    assembly: Assembly, lines: Mapping[str, Callable[[RatingStore, Candidates], Scores]]
+) -> Iterator[tuple[str, float, float]]:
+    """Yield each line that needs no federation with its HR@10 and NDCG@10."""
     workload = assembly.workload
     assert isinstance(workload, RatingWorkload)
     train = workload.split.train
@@ -83,12 +96,14 @@ def print_references(name: str, dataset: Dataset, assembly: Assembly) -> None:
     users, table = assembly.evaluator.candidates()
     everyone = np.zeros((train.n_users, table.shape[1]), np.int64)
     everyone[users] = table
-    for line, scores in (
-        ("popularity", popularity(train, everyone)),
-        ("item-KNN", dataset.knn.scores(train, everyone)),
-        ("iALS k=32", dataset.als.scores(train, everyone)),
-    ):
-        hr, ndcg = ranked(scores[users], table)
+    for line, scores in lines.items():
+        yield line, *ranked(scores(train, everyone)[users], table)
+
+
+def print_references(name: str, dataset: Dataset, assembly: Assembly) -> None:
+    """Print the lines that need no federation."""
+    lines = {"popularity": popularity, "item-KNN": dataset.knn.scores, "iALS k=32": dataset.als.scores}
+    for line, hr, ndcg in scored_references(assembly, lines):
         print(f"{name:13} {line:12} {hr:6.4f}            {ndcg:6.4f}", flush=True)
 
 
@@ -169,11 +184,16 @@ def print_differences(name: str, plain: Sequence[Tested], sharp: Sequence[Tested
 
 
 def print_validation(
-    name: str, dataset: Dataset, data: Path, changes: dict[str, Any], methods: Sequence[str], radii: Radii
+    name: str,
+    dataset: Dataset,
+    data: Path,
+    changes: dict[str, Any],
+    methods: Sequence[str],
+    radii: Radii,
+    rounds: int,
 ) -> None:
-    """Print the curves that rounds are chosen by, a fifth longer than what was chosen."""
+    """Print the curves that rounds are chosen by."""
     for method in methods:
-        rounds = dataset.rounds + dataset.rounds // 5
         learning = learning_of(method, dataset, changes, radii)
         training = Training(assembled(scenario_of(dataset, data, learning, rounds, 1, validation=True)), 1)
         for at in training.curve(rounds, dataset.cohort, dataset.every):
@@ -182,6 +202,16 @@ def print_validation(
                 f"  loss {at.loss:.4f}  {at.cpu_s:.0f} s CPU",
                 flush=True,
             )
+
+
+def print_searched_references(name: str, dataset: Dataset, data: Path) -> None:
+    """Print iALS scored on the validation part, by factors and penalty."""
+    learning = learning_of("fedncf", dataset, {}, REFERENCE_RADII)
+    assembly = assembled(scenario_of(dataset, data, learning, 1, 1, validation=True))
+    for factors, regularization in itertools.product(FACTORS, PENALTIES):
+        als = replace(dataset.als, factors=factors, regularization=regularization)
+        ((line, hr, ndcg),) = scored_references(assembly, {f"iALS k={factors}": als.scores})
+        print(f"{name:13} {line:12} penalty {regularization:3.0f}  HR {hr:.4f}  NDCG {ndcg:.4f}", flush=True)
 
 
 def print_rates(name: str, dataset: Dataset, data: Path, network: dict[str, Any], label: str) -> None:
@@ -242,6 +272,8 @@ def main() -> None:
         "--methods", nargs="+", choices=("fedncf", "fedrecgel"), default=("fedncf", "fedrecgel")
     )
     parser.add_argument("--validation", action="store_true")
+    parser.add_argument("--references", action="store_true")
+    parser.add_argument("--rounds", type=int, metavar="N")
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE")
     parser.add_argument("--radii", nargs=2, type=float, metavar=("SHARED", "LOCAL"))
     parser.add_argument("--speed", action="store_true")
@@ -256,14 +288,17 @@ def main() -> None:
     for change in options.set:
         key, _, value = change.partition("=")
         changes[key] = json.loads(value) if value[:1] in "[{" else value
-    if changes and not options.validation:
+    if (changes or options.rounds or options.references) and not options.validation:
         parser.error("settings are tried on validation data; write --validation too")
     print(f"{'':26} {'HR@10':17} NDCG@10" if not options.validation else "scored on validation")
     for name in options.datasets:
         dataset = DATASETS[name]
         radii = dataset.radii if options.radii is None else Radii(*options.radii)
-        if options.validation:
-            print_validation(name, dataset, options.data, changes, options.methods, radii)
+        if options.references:
+            print_searched_references(name, dataset, options.data)
+        elif options.validation:
+            rounds = options.rounds or dataset.rounds + dataset.rounds // 5
+            print_validation(name, dataset, options.data, changes, options.methods, radii, rounds)
         else:
             print_test(name, dataset, options.data, options.seeds, options.methods, radii)
 
