@@ -30,7 +30,10 @@ from edge.core.vocabulary import Direction, Reason
 from edge.wire.messages import Accept
 
 PROGRAM = installed()
-pytestmark = pytest.mark.skipif(PROGRAM is None, reason=f"needs a browser, one of {', '.join(NAMES)}")
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(PROGRAM is None, reason=f"needs a browser, one of {', '.join(NAMES)}"),
+]
 LIMIT_S = 600
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -124,7 +127,6 @@ def of(figures: dict[str, float], expected: dict[str, float]) -> dict[str, float
     return {name: figures.get(name) for name in expected}
 
 
-@pytest.mark.slow
 def test_a_simulated_run_beside_which_the_page_stays(browser: Browser, tmp_path: Path) -> None:
     (tmp_path / "stormy.yaml").write_text(STORMY)
     with command(tmp_path, "run", "stormy.yaml", "--watch", "--quiet", "--out", "out") as (process, url):
@@ -150,7 +152,6 @@ def test_a_simulated_run_beside_which_the_page_stays(browser: Browser, tmp_path:
     assert verdicts == ["✓ held", "✗ missed", *["✓ held"] * 4]
 
 
-@pytest.mark.slow
 def test_a_run_over_real_sockets(browser: Browser, tmp_path: Path) -> None:
     (tmp_path / "small.yaml").write_text(SMALL)
     arguments = ("run", "small.yaml", "--clock", "real", "--watch", "--quiet", "--out", "out")
@@ -170,7 +171,6 @@ def test_a_run_over_real_sockets(browser: Browser, tmp_path: Path) -> None:
     assert figures["sessions.handled"] >= 3 * 6 * 2
 
 
-@pytest.mark.slow
 def test_a_service_is_watched_until_it_closes(browser: Browser, tmp_path: Path) -> None:
     (tmp_path / "small.yaml").write_text(SMALL + PROMISES)
     with command(
@@ -204,7 +204,6 @@ def test_a_service_is_watched_until_it_closes(browser: Browser, tmp_path: Path) 
     assert verdicts == ["✓ held", "✗ missed"]
 
 
-@pytest.mark.slow
 def test_a_service_that_is_stopped_says_so_at_last(browser: Browser, tmp_path: Path) -> None:
     (tmp_path / "small.yaml").write_text(SMALL)
     with command(tmp_path, "serve", "small.yaml", "--port", "0", "--quiet") as (service, url):
@@ -224,7 +223,6 @@ def test_a_service_that_is_stopped_says_so_at_last(browser: Browser, tmp_path: P
 
 
 @pytest.mark.parametrize("followed", [False, True], ids=["typed in", "a link of another site"])
-@pytest.mark.slow
 def test_the_viewers_token_opens_the_page_and_is_seen_no_more(browser: Browser, followed: bool) -> None:
     token = "viewers-" * 5
     state = LiveState()
@@ -283,7 +281,6 @@ def stormy(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         yield watching.url
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("dark", [False, True])
 @pytest.mark.parametrize("width", [390, 1280])
 def test_nothing_is_cut_at_any_width(
@@ -302,7 +299,6 @@ def test_nothing_is_cut_at_any_width(
     assert red < 60 if dark else red > 200
 
 
-@pytest.mark.slow
 def test_thresholds_and_bytes_are_seen_whole_on_a_phone(browser: Browser, stormy: str) -> None:
     beside = """
         [...document.querySelectorAll(".promises, .bytes")]
@@ -362,7 +358,6 @@ def test_the_page_follows_a_run_as_it_goes_on(browser: Browser) -> None:
     assert log == "–9refused, from 192.0.2.7no such token"
 
 
-@pytest.mark.slow
 def test_a_lost_connection_is_said_and_found_again(browser: Browser) -> None:
     state = LiveState()
     readers: list[asyncio.BaseTransport] = []

@@ -25,7 +25,10 @@ from coordinator.results.report.page import report_of
 from coordinator.results.verdicts import read_verdicts
 
 PROGRAM = installed()
-pytestmark = pytest.mark.skipif(PROGRAM is None, reason=f"needs a browser, one of {', '.join(NAMES)}")
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(PROGRAM is None, reason=f"needs a browser, one of {', '.join(NAMES)}"),
+]
 
 FIGURES = """
 Object.fromEntries([...document.querySelectorAll("[data-metric]")].map(
@@ -72,7 +75,6 @@ def opened(browser: Browser, path: Path, *expressions: str, **settings: Any) -> 
     return asyncio.run(story())
 
 
-@pytest.mark.slow
 def test_the_browser_shows_the_figures_of_the_tables(browser: Browser, finished: Path) -> None:
     report = finished / "report.html"
     page, (figures,) = opened(browser, report, FIGURES)
@@ -84,7 +86,6 @@ def test_the_browser_shows_the_figures_of_the_tables(browser: Browser, finished:
 
 @pytest.mark.parametrize("dark", [False, True])
 @pytest.mark.parametrize("width", [390, 1280])
-@pytest.mark.slow
 def test_nothing_is_cut_or_overlaps_at_any_width(
     browser: Browser, finished: Path, width: int, dark: bool
 ) -> None:
@@ -249,7 +250,6 @@ def test_what_strangers_wrote_does_not_run(browser: Browser, finished: Path) -> 
     assert images == 0
 
 
-@pytest.mark.slow
 def test_reports_of_several_and_of_killed_runs_open_cleanly(
     browser: Browser, finished: Path, tmp_path: Path
 ) -> None:
@@ -263,7 +263,6 @@ def test_reports_of_several_and_of_killed_runs_open_cleanly(
         assert sections >= 4
 
 
-@pytest.mark.slow
 def test_the_report_of_a_million_device_rounds_is_small(browser: Browser, tmp_path: Path) -> None:
     (tmp_path / "large").mkdir()
     write_large_run(tmp_path / "large", 1000, 1000)

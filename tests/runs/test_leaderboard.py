@@ -23,6 +23,8 @@ import recfleet
 from edge.data.split import Split
 from edge.data.store import RatingStore
 
+pytestmark = pytest.mark.slow
+
 PROTOCOLS = {"tiny": "Tiny", "other": "Another"}
 FEDMF = Line(
     "FedMF", "fedmf", {"algorithm": "fedmf", "factors": 4}, ("learning_rate",), (0.05, 0.2), "items", "yes"

@@ -144,7 +144,7 @@ class RoundOfSecureAggregation(RuleBasedStateMachine):
 
 
 RoundOfSecureAggregation.TestCase.settings = settings(
-    max_examples=200,
+    max_examples=100,
     stateful_step_count=40,
     deadline=None,
     derandomize=True,

@@ -24,6 +24,8 @@ from coordinator.service.dashboard.watchers import LiveService
 from coordinator.service.local_run import along
 from coordinator.service.metrics import exposition
 
+pytestmark = pytest.mark.slow
+
 COUNTS = (31, 9, 57, 18, 44, 12, 66, 26, 15, 50, 37, 22)
 """Of no order that the order of the devices has, too."""
 ROUNDS = 3
@@ -110,7 +112,6 @@ def kept_back(
     return loaded, run_real(loaded, folder / "real")
 
 
-@pytest.mark.few(1)
 def test_no_table_gives_the_number_of_ratings_back(
     kept_back: tuple[LoadedScenario, RunOutcome], tmp_path: Path
 ) -> None:
@@ -126,7 +127,6 @@ def test_no_table_gives_the_number_of_ratings_back(
     assert {*found, "events.end_s"} < seen
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("mode", ["active", "ckks"])
 def test_no_table_of_other_sums_does_either(mode: str, tmp_path: Path) -> None:
     loaded = scenario(tmp_path, f"secure_aggregation: {{mode: {mode}, clip: 1}}\n")
@@ -158,7 +158,6 @@ def test_what_follows_from_the_number_is_null(kept_back: tuple[LoadedScenario, R
     assert "compute" not in names
 
 
-@pytest.mark.slow
 def test_it_would_be_noticed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Assembly, "counts_kept_back", lambda self, phase: False)
     found = telling(run_real(scenario(tmp_path, WAYS["sum"]), tmp_path / "real"))

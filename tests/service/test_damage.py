@@ -19,6 +19,8 @@ from coordinator.results.tables.reader import open_run
 from coordinator.service.survival.journal import JOURNAL, MARK, Journal, JournalError, Mark
 from coordinator.service.survival.survivor import DamageError, Survivor
 
+pytestmark = pytest.mark.slow
+
 HOT = f"{JOURNAL}-journal"
 FACTS = ("began_at_s", "now_s", "looked_back", "stop", "resumed")
 PIECE = "evaluations.0.parquet"
@@ -100,16 +102,14 @@ def damage_everywhere(directory: Path, copy: Path, names: list[str], every: int)
     return refused, harmless
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("every", [2039, pytest.param(797, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("every", [2039, 797])
 def test_a_damaged_journal_mark_or_piece(left: Path, tmp_path: Path, every: int) -> None:
     refused, harmless = damage_everywhere(left, tmp_path / "copy", [JOURNAL, MARK, PIECE], every)
     # What matters is nearly all of it: the rest are pages and fields that SQLite does not use.
     assert refused > harmless
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("every", [4093, pytest.param(797, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("every", [4093, 797])
 def test_a_process_that_was_killed_in_a_transaction_and_damage_to_what_undoes_it(
     left: Path, tmp_path: Path, every: int
 ) -> None:
@@ -184,7 +184,6 @@ def go_on(folder: Path, left: Path) -> dict[str, Any]:
     return written
 
 
-@pytest.mark.slow
 def test_a_damaged_manifest(left: Path, tmp_path: Path) -> None:
     partial = tmp_path / "run.partial"
     shutil.copytree(left, partial)
@@ -208,7 +207,6 @@ def test_a_damaged_manifest(left: Path, tmp_path: Path) -> None:
         go_on(tmp_path, left)
 
 
-@pytest.mark.slow
 def test_streams_do_not_matter_for_they_are_written_again(left: Path, tmp_path: Path) -> None:
     undisturbed = tmp_path / "undisturbed"
     undisturbed.mkdir()
@@ -224,7 +222,6 @@ def test_streams_do_not_matter_for_they_are_written_again(left: Path, tmp_path: 
     assert {file.suffix for file in (tmp_path / "run").iterdir()} <= FINISHED_SUFFIXES
 
 
-@pytest.mark.slow
 def test_what_is_left_of_a_damaged_run_and_what_to_do(left: Path, tmp_path: Path) -> None:
     shutil.copytree(left, tmp_path / "run.partial")
     shutil.copy(left.parent / "s.yaml", tmp_path)

@@ -16,6 +16,8 @@ from coordinator.results.comparison_report import comparison_record, comparison_
 from coordinator.results.intervals import difference, estimate
 from coordinator.results.tables.reader import RunFormatError, open_run
 
+pytestmark = pytest.mark.slow
+
 
 def rendered(comparison: Comparison, width: int = 200) -> str:
     written = io.StringIO()
@@ -43,7 +45,6 @@ def up_bytes(directory: Path) -> float:
     return float(sum(open_run(directory).read("rounds", ["up_bytes"])["up_bytes"].to_pylist()))
 
 
-@pytest.mark.slow
 def test_cells_of_a_sweep_are_groups_paired_by_seed(runs: Path) -> None:
     comparison = compare_runs([runs / "sweep"])
     # In the order of the sweep's cells, not of the names of their directories.
@@ -63,7 +64,6 @@ def test_cells_of_a_sweep_are_groups_paired_by_seed(runs: Path) -> None:
     assert "rounds.over_select: 150%" in text
 
 
-@pytest.mark.slow
 def test_runs_of_other_methods_compare_what_both_have(runs: Path) -> None:
     comparison = compare_runs([runs / "wider", runs / "sweep"])
     assert [sorted(group.runs) for group in comparison.groups] == [[4, 5], [3, 4], [3, 4]]
