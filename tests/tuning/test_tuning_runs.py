@@ -114,7 +114,7 @@ def test_the_same_seed_gives_the_same_trials_and_another_gives_others(
         assert (tables[0] == tables[1]) is same
 
 
-@pytest.mark.parametrize("how", ["killed", "interrupted"])
+@pytest.mark.parametrize("how", ["killed", pytest.param("interrupted", marks=pytest.mark.slow)])
 def test_a_tuning_that_was_cut_short_goes_on_as_if_it_had_not(
     done: Path, tmp_path: Path, pool: InProcess, how: str
 ) -> None:
@@ -187,6 +187,7 @@ def test_no_trial_that_holds_is_said_and_leaves_no_best(tmp_path: Path, pool: In
     assert all(trial.ended.value is not None for trial in told)
 
 
+@pytest.mark.slow
 def test_repeats_are_means_whose_thresholds_hold_in_every_run(tmp_path: Path, pool: InProcess) -> None:
     outcome, told = tuned(
         plan_of(
