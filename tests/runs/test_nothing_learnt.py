@@ -229,8 +229,8 @@ def test_ci_and_scripts_see_it(tmp_path: Path, capsys: pytest.CaptureFixture[str
     loaded = load(tmp_path / "run.yaml", [TOO_FAST])
     record = outcome_record(loaded, outcome)
     assert (record["status"], record["exit_code"], record["ending"]) == ("diverged", 3, outcome.ending)
-    ((case,),) = (suite.cases for suite in suites_of_run(loaded, outcome))
-    assert case.error is None
+    ((ran, case),) = (suite.cases for suite in suites_of_run(loaded, outcome))
+    assert (ran.error, case.error) == (None, None)
     assert "learning_rate" in str(case.failure)
     arguments = ["run", str(tmp_path / "run.yaml"), "--set", TOO_FAST, "--out", str(tmp_path / "again")]
     assert execute(arguments) == 3

@@ -18,7 +18,8 @@ from coordinator.service.metrics import exposition
 from edge.core.errors import MissingExtraError
 
 _TEMPLATES: Final = Path(__file__).parent / "templates"
-_REPORT_STYLE: Final = Path(report.__file__).parent / "assets" / "report.css"
+_ASSETS: Final = Path(report.__file__).parent / "assets"
+_REPORT_STYLES: Final = ("report.css", "drawing.css")
 """Reports and dashboard look alike."""
 _STYLE_PLACE: Final = "/* style */"
 _SCRIPT_PLACE: Final = "/* script */"
@@ -54,7 +55,8 @@ def dashboard_page() -> Page:
         (_TEMPLATES / name).read_text(encoding="utf-8")
         for name in ("dashboard.html", "dashboard.css", "dashboard.js")
     )
-    style = f"{_REPORT_STYLE.read_text(encoding='utf-8')}{style}"
+    shared = (_ASSETS / name for name in _REPORT_STYLES)
+    style = "".join((*(file.read_text(encoding="utf-8") for file in shared), style))
     policy = (
         f"default-src 'none'; style-src {_source(style)}; script-src {_source(script)}; connect-src 'self'; "
         "img-src data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
