@@ -21,9 +21,10 @@ PROVIDED_BY = {
     "pydantic_core": "pydantic",
     "dp_accounting": "dp-accounting",
     "prometheus_client": "prometheus-client",
+    "mlflow": "mlflow-skinny",
 }
 """The distribution to depend on, where it is not called like what is imported."""
-OPTIONAL = ("dp", "export", "pytest", "service", "torch")
+OPTIONAL = ("dp", "export", "mlflow", "pytest", "service", "tensorboard", "torch", "tune")
 """Extras whose packages are imported by the product, inside the functions that need them."""
 PYTEST_PLUGIN = ROOT / "recfleet" / "pytest_plugin.py"
 """Is imported by pytest alone, and so may import it."""

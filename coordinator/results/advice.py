@@ -125,8 +125,9 @@ class Evidence:
 
     @cached_property
     def failing(self) -> float:
-        """Share of the invited that gave no report in time, in all but one of twenty rounds."""
-        return float(np.percentile(self.failed / self.invited, 95))
+        """Share of the invited that gave no report in time, in all but one of twenty rounds with any."""
+        asked = self.invited > 0
+        return float(np.percentile(self.failed[asked] / self.invited[asked], 95)) if asked.any() else 0.0
 
     def abandoned(self, reason: Reason) -> int:
         """Return how many rounds were abandoned for a reason."""
@@ -233,6 +234,8 @@ def _full_link(evidence: Evidence) -> Advice | None:
     seconds = float(evidence.rounds.numbers["duration_s"].sum())
     if evidence.buffered:
         seconds = evidence.summary["simulated_s"]
+    if seconds == 0:  # of rounds that were all under way when their coordinator died
+        return None
     link, sizes = evidence.scenario.coordinator, evidence.summary["bytes"]
     # What devices download leaves the coordinator: its way up.
     used = {"up_rate": (sizes["down"], link.up_rate), "down_rate": (sizes["up"], link.down_rate)}
@@ -470,7 +473,7 @@ def _idle(evidence: Evidence) -> Advice | None:
     pauses_s = np.diff(start_s) - duration_s[:-1] - rounds.interval
     whole_s = float(start_s[-1] + duration_s[-1] - start_s[0])
     waited_s = float(np.maximum(pauses_s, 0.0).sum())
-    if waited_s < 0.5 * whole_s:
+    if whole_s == 0 or waited_s < 0.5 * whole_s:
         return None
     seen = (
         f"for {_percent(waited_s / whole_s)} of the time there was no round: fewer devices were available "

@@ -5,9 +5,11 @@ from __future__ import annotations
 import json
 import shlex
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from broken_scenarios import BASE, BROKEN, VANISHING
 
@@ -16,8 +18,9 @@ sys.path.append(str(Path(__file__).resolve().parents[1] / "runs"))
 from run_helpers import SCENARIOS, Silent, run_text
 from shipped_runs import NEEDS_DATA, data_folder
 
-from coordinator.results.advice import PATTERNS, read_advice
+from coordinator.results.advice import PATTERNS, Evidence, read_advice
 from coordinator.results.report.page import report_of
+from coordinator.results.tables.reader import open_run
 from coordinator.run.runner import RunOutcome, run_scenario
 from coordinator.scenario.load import load
 
@@ -96,6 +99,17 @@ def test_a_run_of_an_earlier_version_has_none(tmp_path: Path) -> None:
     assert read_advice(outcome.directory) == []
     file.unlink()
     assert read_advice(outcome.directory) == []
+
+
+def test_rounds_that_died_with_their_coordinator_show_nothing(tmp_path: Path) -> None:
+    """They have invited nobody, and took no time."""
+    outcome = run_text(tmp_path, BASE, [VANISHING])
+    run, scenario = open_run(outcome.directory), load(tmp_path / "run.yaml", [VANISHING]).scenario
+    evidence = Evidence(scenario, run, summary_of(outcome))
+    nothing = {name: np.zeros_like(column) for name, column in evidence.rounds.numbers.items()}
+    vars(evidence)["rounds"] = replace(evidence.rounds, numbers=nothing)
+    with np.errstate(all="raise"):
+        assert [pattern.find(evidence) for pattern in PATTERNS] == [None] * len(PATTERNS)
 
 
 def test_every_pattern_follows_from_known_ones() -> None:
