@@ -48,9 +48,14 @@ def _promises(summary: Mapping[str, Any], verdicts: Sequence[Mapping[str, Any]])
 
 
 def _missed(verdict: Mapping[str, Any]) -> str:
-    if verdict["margin"] is None or verdict["implicit"]:
+    if lacks_margin(verdict):
         return f"{verdict['threshold']} ({verdict['reason']})"
     return f"{verdict['threshold']}, by {_distance(verdict)} (it was {_figure(verdict, 'value')})"
+
+
+def lacks_margin(verdict: Mapping[str, Any]) -> bool:
+    """Return whether a verdict is explained by its reason alone: it has no margin, or is implicit."""
+    return verdict["margin"] is None or bool(verdict["implicit"])
 
 
 def narrowest(verdicts: Sequence[Mapping[str, Any]]) -> Mapping[str, Any] | None:

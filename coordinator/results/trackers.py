@@ -61,7 +61,8 @@ def safe_name(text: str) -> str:
 def points_of(table: str, batch: Any) -> Iterator[SeriesPoint]:
     """Yield the points of a ``pyarrow.RecordBatch`` of a table, row by row; none of tables about devices.
 
-    Of a round those are all columns of numbers, of an evaluation its values, by whom they are about.
+    A row of ``rounds`` gives a point for each column of numbers; one of ``evaluations`` a point for its
+    metric, named by it and what it was measured on.
     """
     if table in _BY_ROUND:
         for row in batch.to_pylist():

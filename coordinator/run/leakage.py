@@ -49,4 +49,6 @@ def _trained(tables: RunTables, until: int) -> dict[int, npt.NDArray[np.int64]]:
     rows = read_rows(tables, "device_rounds", ["round", "device", "outcome"])
     rows = rows.where(rows.equal("outcome", label(Outcome.COMPLETED)) & (rows.numbers["round"] <= until))
     rounds, devices = (rows.numbers[name].astype(np.int64) for name in ("round", "device"))
-    return {number: np.sort(devices[rounds == number]) for number in np.unique(rounds).tolist()}
+    order = np.lexsort((devices, rounds))
+    numbers, starts = np.unique(rounds[order], return_index=True)
+    return dict(zip(numbers.tolist(), np.split(devices[order], starts)[1:], strict=True))

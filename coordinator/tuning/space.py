@@ -37,7 +37,7 @@ _RANGE: Final = re.compile(r"(.*?)\.\.(.*?)(\s+log)?")
 _WHOLE: Final = re.compile(r"[-+]?\d[\d_]*")
 _EXAMPLE: Final = "write such as '10..100', '5 s..60 s', '0.001..0.1 log' or '[100%, 130%]'"
 _STEPS: Final = 1000
-"""Parts of a range that are told apart, at least."""
+"""Smallest number of steps into which rounding divides a range."""
 _DIGITS: Final = 4
 """Significant digits of a value of a logarithmic range."""
 _MOST_VALUES: Final = 1000

@@ -45,7 +45,7 @@ class SystemEntropy:
 
 
 def fresh_seed() -> int:
-    """Return a seed of named streams that nobody can know, from the operating system."""
+    """Return an unpredictable seed for named streams, from the system's source of entropy."""
     return int.from_bytes(SystemEntropy().bytes(_SEED_BYTES))
 
 

@@ -95,7 +95,7 @@ class TableVersions:
     def __init__(self) -> None:
         self._newest: Array | None = None
         self._before: list[Array] = []
-        """The version before, alone in a list: whoever counts its references adds one."""
+        """The previous version, in a list of one: a local name for it would change its reference count."""
         self._index: npt.NDArray[np.intp] = np.zeros(0, np.intp)
         """Rows in which it differs from the newest."""
         self._rows: Array = np.zeros(0)

@@ -327,7 +327,7 @@ class LinkConditions:
         # One transfer asks about one slot.
         self._varies: list[bool] = varies.tolist()
         self._named: IntArray | None = None
-        """The slots that :meth:`prepare` was told of, sorted; None: of none, and all may be asked about."""
+        """Slots given to :meth:`prepare`, sorted, int64 [named]; None before, when any slot is valid."""
         self._row: list[int] = list(range(len(device_ids)))
         """Of a slot: its row in the blocks of :attr:`_rates`; -1: it has none."""
         self._rates: dict[int, FloatArray] = {}

@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from coordinator.results.answers import narrowest
+from coordinator.results.answers import lacks_margin, narrowest
 from coordinator.results.report.blocks import Bar, Bars, SectionBlock, TableBlock, TableCell, Tile
 from coordinator.results.report.people import figure, verdict_texts
 from coordinator.results.report.view import RunView
@@ -36,9 +36,8 @@ def _mark(held: bool) -> str:
 
 
 def _reason(verdict: Mapping[str, Any]) -> str:
-    """Return why a verdict missed that has no margin, or that nobody wrote; else nothing."""
-    untold = not verdict["held"] and (verdict["margin"] is None or verdict["implicit"])
-    return str(verdict["reason"]) if untold else ""
+    """Return the reason of a missed threshold without a margin; an empty text for all others."""
+    return str(verdict["reason"]) if not verdict["held"] and lacks_margin(verdict) else ""
 
 
 def _bar(verdict: Mapping[str, Any]) -> Bar:
