@@ -18,12 +18,13 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from coordinator.cluster.execution import run_sweep
+from coordinator.cluster.opening import ClusterChoice
 from coordinator.engine.host import processors
 from coordinator.results.tables.reader import open_run
 from coordinator.scenario.load import load
 from coordinator.scenario.shipped import shipped_files
 from coordinator.scenario.sweep import load_cells
+from coordinator.sweeps.execution import run_sweep
 from coordinator.tuning.request import read_request
 from coordinator.tuning.tuning import TuningPlan, run_tuning
 
@@ -67,7 +68,10 @@ def grid_of(study: Study, folder: Path) -> list[float]:
     lists = ", ".join(f"{key}: {values}" for key, (_, values) in study.vary.items())
     loaded = load(shipped_files()[study.scenario], (*study.settings, f"sweep={{{lists}}}"))
     outcome = run_sweep(
-        load_cells(loaded), target=folder / "grid", jobs=processors(), on_result=lambda *_: None
+        load_cells(loaded),
+        target=folder / "grid",
+        choice=ClusterChoice(workers=processors()),
+        on_result=lambda *_: None,
     )
     _, goal = read_request(None, ["rounds.cohort=1..2"], study.minimise, None)
     found = []
@@ -85,7 +89,9 @@ def tuned(study: Study, seed: int, trials: int, folder: Path) -> tuple[float, st
     ranges = [f"{key}={values}" for key, (values, _) in study.vary.items()]
     space, goal = read_request(None, ranges, study.minimise, None)
     plan = TuningPlan(load(shipped_files()[study.scenario], study.settings), space, goal, trials, seed=seed)
-    best = run_tuning(plan, target=folder / f"tune{seed}", jobs=1, on_trial=lambda _: None).best
+    best = run_tuning(
+        plan, target=folder / f"tune{seed}", choice=ClusterChoice(workers=1), on_trial=lambda _: None
+    ).best
     if best is None or best.ended.value is None:
         return math.inf, "none"
     return best.ended.value, best.cell.label

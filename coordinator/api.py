@@ -24,9 +24,8 @@ import numpy.typing as npt
 import pyarrow.csv
 from rich.console import Console, RenderableType
 
-from coordinator.cluster.execution import run_sweep
+from coordinator.cluster.opening import ClusterChoice
 from coordinator.engine.facts import MetricValue
-from coordinator.engine.host import processors
 from coordinator.engine.progress import (
     InterruptibleProgress,
     Observers,
@@ -55,6 +54,7 @@ from coordinator.scenario.load import LoadedScenario, edited, load, load_mapping
 from coordinator.scenario.merge import override_text
 from coordinator.scenario.shipped import is_name, shipped_files
 from coordinator.scenario.sweep import Cell, load_cells
+from coordinator.sweeps.execution import run_sweep
 from device_profiles.errors import ProfileError, TraceError, UnknownProfileError
 from edge.core import plugins as registry
 from edge.core.errors import DataError, ExportError, PluginError, RecfleetError
@@ -531,7 +531,7 @@ def sweep(
         if on_result is not None:
             on_result(cell, seed, result)
 
-    outcome = run_sweep(cells, target=target, jobs=jobs or processors(), on_result=report)
+    outcome = run_sweep(cells, target=target, choice=ClusterChoice(workers=jobs), on_result=report)
     return SweepResult(target, outcome.cells, outcome.exit_code is ExitCode.INTERRUPTED)
 
 

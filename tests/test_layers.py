@@ -30,10 +30,10 @@ ROOMS = {
     "coordinator": (
         {"scenario"},
         {"engine"},
-        {"simulation", "secure"},
+        {"simulation", "secure", "cluster"},
         {"results"},
         {"run"},
-        {"cluster", "service", "swarm", "tuning"},
+        {"sweeps", "service", "swarm", "tuning"},
         {"api", "cli"},
     ),
 }

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import os
 import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -15,13 +14,14 @@ from coordinator.cli.consoles import console
 from coordinator.cli.options import SWARM_SCENARIOS
 from coordinator.cli.termination import termination_interrupts
 from coordinator.cli.upgrade import load_with_notes
+from coordinator.cluster.opening import ClusterChoice
 from coordinator.results.junit import write_junit
 from coordinator.scenario.exit_codes import ExitCode
 from coordinator.swarm.breaking import SearchBounds, break_promises, breaking_file
 from coordinator.swarm.campaign import Findings, Plan, run_campaign
-from coordinator.swarm.failures import PROCESSES, Kept, judge_file, keep
+from coordinator.swarm.failures import Kept, judge_file, keep
 from coordinator.swarm.report import failure_lines, progress_line, render, search_lines, suite_of
-from coordinator.swarm.workers import started
+from coordinator.swarm.workers import digests_elsewhere
 
 _SECONDS_BETWEEN_LINES: Final = 5.0
 _MOST_KEPT: Final = 5
@@ -60,10 +60,11 @@ def swarm(
         raise click.UsageError("--set changes a scenario; name the SCENARIO")
     if only and scenarios is not None:
         raise click.UsageError("--only says which scenarios to run; leave --scenarios out")
+    choice = ClusterChoice(workers=workers)
     if replay is not None:
         if only or scenarios is not None or junit_file is not None:
             raise click.UsageError("--replay runs one file; leave --only, --scenarios and --junit out")
-        return _replay(replay)
+        return _replay(replay, choice)
     limit_s = seconds if minutes is None else 60.0 * minutes
     indices: Iterable[int] = range(scenarios or SWARM_SCENARIOS)
     if only:
@@ -74,7 +75,7 @@ def swarm(
         seed=seed,
         indices=indices,
         seconds=limit_s,
-        workers=min(workers or os.cpu_count() or 1, len(only) or 1 << 10),
+        choice=choice,
         keep_going=keep_going or bool(only),
         thorough=bool(only),
     )
@@ -87,7 +88,7 @@ def swarm(
         return int(ExitCode.INTERRUPTED)
     if not found.failures:
         return int(ExitCode.HELD)
-    for line in failure_lines(seed, _kept(seed, found, out, small=minimise)):
+    for line in failure_lines(seed, _kept(seed, found, out, choice, small=minimise)):
         click.echo(line)
     return int(ExitCode.THRESHOLD_MISSED)
 
@@ -121,21 +122,21 @@ def _progress() -> Callable[[Findings], None]:
     return show
 
 
-def _kept(seed: int, found: Findings, out: Path, *, small: bool) -> list[Kept]:
+def _kept(seed: int, found: Findings, out: Path, choice: ClusterChoice, *, small: bool) -> list[Kept]:
     """Keep the first failure of each invariant, and a few more."""
     failures = [
         (index, violation) for index, violations in sorted(found.failures.items()) for violation in violations
     ]
     firsts = {violation.invariant: (index, violation) for index, violation in reversed(failures)}
     chosen = sorted(firsts.values(), key=failures.index)[:_MOST_KEPT]
-    with started(PROCESSES) as workers:
-        return [keep(seed, index, violation, out, workers, small=small) for index, violation in chosen]
+    with digests_elsewhere(choice) as digests:
+        return [keep(seed, index, violation, out, digests, small=small) for index, violation in chosen]
 
 
-def _replay(path: Path) -> int:
+def _replay(path: Path, choice: ClusterChoice) -> int:
     load_with_notes(path)
-    with started(PROCESSES) as workers:
-        violations = judge_file(path, workers)
+    with digests_elsewhere(choice) as digests:
+        violations = judge_file(path, digests)
     for violation in violations:
         click.echo(f"{path}: {violation.invariant} does not hold: {violation.message}")
     if violations:

@@ -11,13 +11,13 @@ from coordinator.cli.consoles import console
 from coordinator.cli.refusals import Refusal
 from coordinator.cli.termination import termination_interrupts
 from coordinator.cli.upgrade import load_with_notes
-from coordinator.cluster.execution import CSV_TABLE, run_sweep
-from coordinator.engine.host import processors
+from coordinator.cluster.opening import ClusterChoice
 from coordinator.engine.run_files import SWEEP_TABLE, write_atomically
 from coordinator.results.junit import suite_of_cell, write_junit
 from coordinator.results.sweep import Result, held_cells, sweep_tables
 from coordinator.scenario.exit_codes import ExitCode
 from coordinator.scenario.sweep import Cell, load_cells
+from coordinator.sweeps.execution import CSV_TABLE, run_sweep
 
 _RUNS = Path("runs")
 
@@ -52,7 +52,7 @@ def sweep(
     # The workers inherit it; here it comes too late.
     limit_blas_threads()
     with termination_interrupts():
-        outcome = run_sweep(cells, target=target, jobs=jobs or processors(), on_result=report)
+        outcome = run_sweep(cells, target=target, choice=ClusterChoice(workers=jobs), on_result=report)
     if json_file is not None:
         write_atomically(json_file, (target / SWEEP_TABLE).read_bytes())
     if junit_file is not None:

@@ -13,13 +13,13 @@ from coordinator.cli.blas import limit_blas_threads
 from coordinator.cli.consoles import console
 from coordinator.cli.termination import termination_interrupts
 from coordinator.cli.upgrade import load_with_notes
-from coordinator.cluster.execution import CSV_TABLE
-from coordinator.engine.host import processors
+from coordinator.cluster.opening import ClusterChoice
 from coordinator.engine.run_files import REPORT, SWEEP_TABLE, write_atomically
 from coordinator.results.figures import show
 from coordinator.results.report.page import report_of
 from coordinator.results.wide_tables import Column, fitting_tables
 from coordinator.scenario.exit_codes import ExitCode
+from coordinator.sweeps.execution import CSV_TABLE
 from coordinator.tuning.request import read_request
 from coordinator.tuning.tuning import BEST, EndedTrial, TuningOutcome, TuningPlan, ranked, run_tuning
 
@@ -60,7 +60,7 @@ def tune(
     # The workers inherit it; here it comes too late.
     limit_blas_threads()
     with termination_interrupts():
-        outcome = run_tuning(plan, target=target, jobs=jobs or processors(), on_trial=report)
+        outcome = run_tuning(plan, target=target, choice=ClusterChoice(workers=jobs), on_trial=report)
     if json_file is not None:
         write_atomically(json_file, (target / SWEEP_TABLE).read_bytes())
     output = console()

@@ -1,18 +1,21 @@
-"""A swarm from its first scenario to its last: hands scenarios to processes and gathers what they find."""
+"""A swarm from its first scenario to its last: hands scenarios to workers and gathers what they find."""
 
 from __future__ import annotations
 
+import functools
 import time
 from collections import Counter, deque
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from multiprocessing.connection import wait
 from typing import Any
 
+from coordinator.cluster.base import Worker
+from coordinator.cluster.jobs import Job, run_jobs
+from coordinator.cluster.opening import ClusterChoice
 from coordinator.swarm.generator import document, text_of
-from coordinator.swarm.invariants.registry import REPLAYS, Violation
+from coordinator.swarm.invariants.registry import ENDS, REPLAYS, Violation
 from coordinator.swarm.verdict import Coverage, Verdict
-from coordinator.swarm.workers import Digest, Judge, Worker, started
+from coordinator.swarm.workers import start_judging
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +27,7 @@ class Plan:
     seed : of the swarm.
     indices : scenarios to run, in this order.
     seconds : wall time after which none is begun any more; None: no limit.
-    workers : processes.
+    choice : where scenarios are run, and how many at a time.
     keep_going : whether to go on after a failure.
     thorough : repeat every run.
     """
@@ -32,7 +35,7 @@ class Plan:
     seed: int
     indices: Iterable[int]
     seconds: float | None = None
-    workers: int = 1
+    choice: ClusterChoice = field(default_factory=ClusterChoice)
     keep_going: bool = False
     thorough: bool = False
 
@@ -66,84 +69,77 @@ class Findings:
         return 60.0 * self.scenarios / self.wall_s if self.wall_s > 0 else 0.0
 
 
+@dataclass(eq=False, slots=True, kw_only=True)
+class _SwarmJob(Job):
+    """A scenario to run; of a repetition, the digest that it must have."""
+
+    scenario: int
+    expected: str | None = None
+
+
 class _Campaign:
+    """What is left to do of a swarm, and what it has found."""
+
     def __init__(self, plan: Plan, progress: Callable[[Findings], object]) -> None:
+        self.found = Findings()
         self._plan = plan
         self._progress = progress
-        self._found = Findings()
         self._start_s = time.monotonic()
-        self._todo = iter(plan.indices)
-        self._asked: dict[int, tuple[int, str | None]] = {}
-        """What each worker does, by its number: the scenario, and the digest that a repetition must have."""
-        self._repeats: deque[tuple[int, str, int]] = deque()
-        """Runs to repeat: the scenario, its digest, and the worker that has run it."""
+        self._scenarios = iter(plan.indices)
+        self._repeats: deque[_SwarmJob] = deque()
 
-    def run(self) -> Findings:
-        plan, found = self._plan, self._found
-        # A run is repeated by another process than its own; where there is one only, by a second.
-        with started(plan.workers) as workers, started(int(plan.workers == 1), plan.workers) as second:
-            try:
-                self._run([*workers, *second], {worker.number for worker in workers})
-            except KeyboardInterrupt:
-                found.interrupted = True
-        found.wall_s = time.monotonic() - self._start_s
-        return found
-
-    def _run(self, workers: list[Worker], judges: set[int]) -> None:
-        """Keep all workers at work until there is nothing left; only ``judges`` are given new scenarios."""
-        by_connection: dict[Any, Worker] = {worker.connection: worker for worker in workers}
-        idle = workers
-        while True:
-            idle = [worker for worker in idle if not self._give(worker, judges)]
-            if not self._asked:
-                break
-            busy = [one.connection for one in workers if one.number in self._asked]
-            for connection in wait(busy):
-                worker = by_connection[connection]
-                self._take(worker)
-                idle.append(worker)
-            self._found.wall_s = time.monotonic() - self._start_s
-            self._progress(self._found)
-
-    def _give(self, worker: Worker, judges: set[int]) -> bool:
-        """Give a worker something to do; return whether there was anything."""
-        for place, (index, digest, by) in enumerate(self._repeats):
-            if by != worker.number:
-                del self._repeats[place]
-                self._asked[worker.number] = index, digest
-                worker.ask(Digest(text_of(document(self._plan.seed, index))))
-                return True
-        if worker.number not in judges or self._is_over():
-            return False
-        index_or_none = next(self._todo, None)
-        if index_or_none is None:
-            return False
-        self._asked[worker.number] = index_or_none, None
-        worker.ask(Judge(self._plan.seed, index_or_none, self._plan.thorough))
-        return True
+    def next(self) -> _SwarmJob | None:
+        """Return a run to repeat, or the next scenario as long as there is time."""
+        if self._repeats:
+            return self._repeats.popleft()
+        if self._is_over():
+            return None
+        scenario = next(self._scenarios, None)
+        if scenario is None:
+            return None
+        return _SwarmJob("judge", (self._plan.seed, scenario, self._plan.thorough), scenario=scenario)
 
     def _is_over(self) -> bool:
         plan = self._plan
-        if self._found.failures and not plan.keep_going:
+        if self.found.failures and not plan.keep_going:
             return True
-        return plan.seconds is not None and time.monotonic() - self._start_s >= plan.seconds
+        return plan.seconds is not None and self.elapsed_s() >= plan.seconds
 
-    def _take(self, worker: Worker) -> None:
-        index, expected = self._asked.pop(worker.number)
-        answer, found = worker.answer(), self._found
-        if not isinstance(answer, Verdict):
+    def done(self, job: _SwarmJob, value: Any, worker: Worker) -> None:
+        """Add a verdict, or compare the digest of a run that was repeated."""
+        found = self.found
+        if isinstance(value, Verdict):
+            found.scenarios += 1
+            found.busy_s += value.wall_s
+            found.coverage.update(value.coverage)
+            if value.violations:
+                found.failures.setdefault(job.scenario, []).extend(value.violations)
+            elif value.elsewhere:
+                # Another process repeats it: in this one, sets have the same order again.
+                text = text_of(document(self._plan.seed, job.scenario))
+                again = _SwarmJob("digest", (text,), worker, scenario=job.scenario, expected=value.digest)
+                self._repeats.append(again)
+        else:
             found.repeated += 1
-            if answer != expected:
-                message = f"the digest is {expected}, and {answer} in a process with another PYTHONHASHSEED"
-                found.failures.setdefault(index, []).append(Violation(REPLAYS, message))
-            return
-        found.scenarios += 1
-        found.busy_s += answer.wall_s
-        found.coverage.update(answer.coverage)
-        if answer.violations:
-            found.failures.setdefault(index, []).extend(answer.violations)
-        elif answer.elsewhere:
-            self._repeats.append((index, answer.digest, worker.number))
+            if value != job.expected:
+                message = (
+                    f"the digest is {job.expected}, and {value} in a process with another PYTHONHASHSEED"
+                )
+                found.failures.setdefault(job.scenario, []).append(Violation(REPLAYS, message))
+        self._report()
+
+    def failed(self, job: _SwarmJob, error: str) -> None:
+        """Add the failure of a scenario that no worker survived."""
+        self.found.failures.setdefault(job.scenario, []).append(Violation(ENDS, error))
+        self._report()
+
+    def _report(self) -> None:
+        self.found.wall_s = self.elapsed_s()
+        self._progress(self.found)
+
+    def elapsed_s(self) -> float:
+        """Return the wall time since the swarm began, seconds."""
+        return time.monotonic() - self._start_s
 
 
 def run_campaign(plan: Plan, progress: Callable[[Findings], object]) -> Findings:
@@ -153,9 +149,13 @@ def run_campaign(plan: Plan, progress: Callable[[Findings], object]) -> Findings
     ----------
     plan : what it shall do.
     progress : called with what has been found, after every scenario.
-
-    Raises
-    ------
-    WorkerError : a process failed outside of any run.
     """
-    return _Campaign(plan, progress).run()
+    campaign = _Campaign(plan, progress)
+    found = campaign.found
+    with plan.choice.open() as cluster:
+        try:
+            found.interrupted = run_jobs(cluster, functools.partial(start_judging, cluster), campaign)
+        except KeyboardInterrupt:
+            found.interrupted = True
+    found.wall_s = campaign.elapsed_s()
+    return found

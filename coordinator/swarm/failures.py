@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
 
 from coordinator.engine.run_files import write_atomically
 from coordinator.scenario.load import load
@@ -14,11 +12,8 @@ from coordinator.swarm.generator import Document, document, text_of
 from coordinator.swarm.invariants.registry import REPLAYS, Violation
 from coordinator.swarm.minimise import Fails, minimise
 from coordinator.swarm.verdict import VALID, fails_alike, judge_text
-from coordinator.swarm.workers import Digest, Worker
+from coordinator.swarm.workers import Digests
 from edge.core import plugins
-
-PROCESSES: Final = 3
-"""Processes that a run is repeated in where it has to be the same; the order of a set may agree in two."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,9 +41,7 @@ def replay_command(seed: int, index: int) -> str:
     return f"recfleet swarm{plugin_options()} --seed {seed} --only {index}"
 
 
-def keep(
-    seed: int, index: int, violation: Violation, folder: Path, workers: Sequence[Worker], *, small: bool
-) -> Kept:
+def keep(seed: int, index: int, violation: Violation, folder: Path, digests: Digests, *, small: bool) -> Kept:
     """Write the scenario in which an invariant fails, and return where.
 
     Parameters
@@ -56,16 +49,16 @@ def keep(
     seed, index : which scenario of which swarm.
     violation : what fails in it.
     folder : where the file goes; made if there is none.
-    workers : other processes, for runs that differ between processes; see :data:`PROCESSES`.
+    digests : of other processes, for runs that differ between processes.
     small : whether to look for the smallest scenario in which it fails.
     """
     made = document(seed, index)
-    fails = _fails(violation.invariant, workers)
+    fails = _fails(violation.invariant, digests)
     # One that is not valid has no run; and what fails but sometimes cannot be made small.
     minimised = small and violation.invariant != VALID and fails(made)
     if minimised:
         made = minimise(made, fails)
-        found = (*judge_text(text_of(made)).violations, *_unlike_each_other(text_of(made), workers))
+        found = (*judge_text(text_of(made)).violations, *_unlike_each_other(text_of(made), digests))
         violation = next((one for one in found if one.invariant == violation.invariant), violation)
     path = folder / f"{seed}-{index}-{violation.invariant}.yaml"
     folder.mkdir(parents=True, exist_ok=True)
@@ -75,7 +68,7 @@ def keep(
     return Kept(index, violation, path, minimised)
 
 
-def _fails(invariant: str, workers: Sequence[Worker]) -> Fails:
+def _fails(invariant: str, digests: Digests) -> Fails:
     if invariant != REPLAYS:
         return lambda made: fails_alike(invariant, made)
 
@@ -83,26 +76,24 @@ def _fails(invariant: str, workers: Sequence[Worker]) -> Fails:
         text = text_of(made)
         found = {one.invariant for one in judge_text(text).violations}
         # One that is not valid has no run that could differ.
-        return REPLAYS in found or (VALID not in found and bool(_unlike_each_other(text, workers)))
+        return REPLAYS in found or (VALID not in found and bool(_unlike_each_other(text, digests)))
 
     return differs
 
 
-def _unlike_each_other(text: str, workers: Sequence[Worker]) -> tuple[Violation, ...]:
+def _unlike_each_other(text: str, digests: Digests) -> tuple[Violation, ...]:
     """Return the violation that a run differs between processes, if it does.
 
     This process is none of them: the seed of its hashes is another every time, those of workers never are.
     """
-    for worker in workers:
-        worker.ask(Digest(text))
-    digests = sorted({str(worker.answer()) for worker in workers})
-    if len(digests) == 1:
+    found = sorted(set(digests(text)))
+    if len(found) == 1:
         return ()
-    message = f"the digests are {', '.join(digests)} in processes with other PYTHONHASHSEEDs"
+    message = f"the digests are {', '.join(found)} in processes with other PYTHONHASHSEEDs"
     return (Violation(REPLAYS, message),)
 
 
-def judge_file(path: Path, workers: Sequence[Worker]) -> tuple[Violation, ...]:
+def judge_file(path: Path, digests: Digests) -> tuple[Violation, ...]:
     """Run the scenario in a file, here twice and in other processes; return what does not hold of it.
 
     Raises
@@ -113,4 +104,4 @@ def judge_file(path: Path, workers: Sequence[Worker]) -> tuple[Violation, ...]:
     found = judge_text(text).violations
     if any(one.invariant == REPLAYS for one in found):
         return found
-    return (*found, *_unlike_each_other(text, workers))
+    return (*found, *_unlike_each_other(text, digests))

@@ -12,8 +12,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final, TypeAlias
 
-from coordinator.cluster.execution import CSV_TABLE, alone, note_error
-from coordinator.cluster.workers import TRIES, Task, finished_result, run_all
+from coordinator.cluster.jobs import TRIES
+from coordinator.cluster.opening import ClusterChoice
 from coordinator.engine.host import host_facts
 from coordinator.engine.run_files import MANIFEST, SWEEP_TABLE, write_atomically
 from coordinator.results.figures import Figure, show
@@ -27,6 +27,8 @@ from coordinator.scenario.errors import ScenarioError
 from coordinator.scenario.exit_codes import ExitCode
 from coordinator.scenario.load import LoadedScenario
 from coordinator.scenario.sweep import Cell, repeats
+from coordinator.sweeps.execution import CSV_TABLE, alone, note_error
+from coordinator.sweeps.runs import Task, finished_result, run_all
 from coordinator.tuning.best import best_text
 from coordinator.tuning.goal import RAN, Goal, TuneError, distances
 from coordinator.tuning.journal import Ended, TrialJournal
@@ -186,15 +188,15 @@ def _scenarios(plan: TuningPlan, point: Point) -> tuple[LoadedScenario, ...]:
 
 
 def run_tuning(
-    plan: TuningPlan, *, target: Path, jobs: int, on_trial: Callable[[EndedTrial], None]
+    plan: TuningPlan, *, target: Path, choice: ClusterChoice, on_trial: Callable[[EndedTrial], None]
 ) -> TuningOutcome:
     """Do the trials of a tuning, and write its tables and the best scenario.
 
     Parameters
     ----------
-    plan : what to do. With one job the trials follow from it alone, however often they were interrupted.
+    plan : what to do. With one worker the trials follow from it alone, however often they were interrupted.
     target : the directory; trials that have ended in it are kept.
-    jobs : worker processes, 1 or more.
+    choice : where runs are done, and how many at a time.
     on_trial : receives each trial when it has ended, those that were kept first.
 
     A ``KeyboardInterrupt`` ends what is running in order; the tables then hold what has been finished.
@@ -212,7 +214,8 @@ def run_tuning(
     make_folder(target)
     with alone(target, "a tuning"):
         tuning = _Tuning(plan, target, on_trial)
-        interrupted = run_all(tuning.tasks(), jobs, tuning.note)
+        with choice.open() as cluster:
+            interrupted = run_all(tuning.tasks(), cluster, tuning.note)
         tuning.write_tables()
     return tuning.outcome(interrupted=interrupted)
 

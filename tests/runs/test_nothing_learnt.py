@@ -12,7 +12,6 @@ import pytest
 from run_helpers import SMALL, Silent, report_on, run_text
 
 from coordinator.cli.entry import execute
-from coordinator.cluster.workers import Task, perform
 from coordinator.engine.divergence import has_run_away
 from coordinator.engine.facts import MetricValue
 from coordinator.engine.stop_reason import StopReason
@@ -27,6 +26,7 @@ from coordinator.scenario.exit_codes import ExitCode
 from coordinator.scenario.load import load
 from coordinator.service.dashboard.live_state import LiveState
 from coordinator.service.local_run import run_watched
+from coordinator.sweeps.runs import Task, perform
 
 TOO_FAST = "learning.learning_rate=1e4"
 TOO_SOON = "rounds.deadline=1 ms"

@@ -9,6 +9,8 @@ import pytest
 from swarm_helpers import PLAIN
 
 from coordinator.cli.consoles import console
+from coordinator.cluster.local import LocalCluster
+from coordinator.cluster.opening import ClusterChoice
 from coordinator.engine.training import Training
 from coordinator.results.junit import junit_xml
 from coordinator.swarm.campaign import Findings, Plan, run_campaign
@@ -17,7 +19,7 @@ from coordinator.swarm.invariants.registry import Violation
 from coordinator.swarm.report import NAMES, progress_line, render, suite_of
 from coordinator.swarm.trial import run_trial
 from coordinator.swarm.verdict import KINDS, MODES, PARTS, STAGES, digest_of, judge, judge_text
-from coordinator.swarm.workers import Digest, Judge, WorkerError, started
+from coordinator.swarm.workers import start_judging
 
 SEED = 20261128
 
@@ -29,9 +31,10 @@ def test_a_short_swarm() -> None:
 
 
 @pytest.mark.slow
-def test_a_swarm_of_several_processes() -> None:
+@pytest.mark.parametrize("jobs", [1, 2])
+def test_a_swarm_of_several_processes(jobs: int) -> None:
     lines = []
-    plan = Plan(seed=1, indices=range(8), workers=1, thorough=True)
+    plan = Plan(seed=1, indices=range(8), choice=ClusterChoice(workers=jobs), thorough=True)
     found = run_campaign(plan, lambda so_far: lines.append(progress_line(so_far)))
     assert (found.scenarios, found.repeated, found.failures) == (8, 8, {})
     assert {section for section, _, _ in found.coverage} == {MODES, KINDS, STAGES, PARTS}
@@ -47,23 +50,19 @@ def test_a_swarm_ends_with_its_time() -> None:
 def test_processes_hash_in_their_own_way() -> None:
     made = text_of(document(1, 3))
     before = os.environ.get("PYTHONHASHSEED")
-    with started(2) as workers:
-        for worker in workers:
-            worker.ask(Digest(made))
-        assert {worker.answer() for worker in workers} == {digest_of(made)}
-        workers[0].ask(Judge(1, 3))
-        verdict = workers[0].answer()
-        assert not isinstance(verdict, str)
+    with LocalCluster(2) as cluster:
+        workers = [start_judging(cluster, number) for number in (1, 2)]
+        assert set(cluster.gather(cluster.call_all(workers, "digest", made))) == {digest_of(made)}
+        (verdict,) = cluster.gather([cluster.call(workers[0], "judge", 1, 3, False)])
         assert verdict.digest == digest_of(made)
     assert os.environ.get("PYTHONHASHSEED") == before
 
 
 @pytest.mark.slow
 def test_a_process_that_fails_says_so() -> None:
-    with started(1) as (worker,):
-        worker.ask(Judge(-1, 0))
-        with pytest.raises(WorkerError, match="non-negative"):
-            worker.answer()
+    plan = Plan(seed=-1, indices=range(1))
+    with pytest.raises(ValueError, match="non-negative"):
+        run_campaign(plan, lambda _: None)
 
 
 def test_a_run_that_differs_when_it_is_repeated(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import pytest
 from swarm_helpers import PLAIN
@@ -11,30 +10,20 @@ from coordinator.scenario.load import load, load_text
 from coordinator.swarm.failures import judge_file, keep
 from coordinator.swarm.generator import document
 from coordinator.swarm.invariants.registry import Violation
-from coordinator.swarm.workers import Digest
+from coordinator.swarm.workers import Digests
 
 
-class Elsewhere:
-    """A process in which runs with a fault of some kind are others than in its like."""
+def elsewhere(kind: str) -> Digests:
+    """Return digests of processes in which runs with a fault of some kind differ."""
 
-    def __init__(self, number: int, kind: str) -> None:
-        self._number = number
-        self._kind = kind
-        self._text = ""
-
-    def ask(self, request: Digest) -> None:
-        self._text = request.text
-
-    def answer(self) -> str:
+    def digests(text: str) -> list[str]:
         try:
-            load_text(self._text, "elsewhere")
+            load_text(text, "elsewhere")
         except ScenarioError:
-            return ""
-        return f"digest {self._number if self._kind in self._text else 0}"
+            return [""] * 3
+        return [f"digest {number if kind in text else 0}" for number in range(3)]
 
-
-def elsewhere(kind: str) -> Any:
-    return [Elsewhere(number, kind) for number in range(3)]
+    return digests
 
 
 def index_with(kind: str) -> int:

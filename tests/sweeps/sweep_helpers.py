@@ -7,10 +7,11 @@ import os
 from pathlib import Path
 from typing import Any
 
-from coordinator.cluster.execution import SweepOutcome, run_sweep
+from coordinator.cluster.opening import ClusterChoice
 from coordinator.results.sweep import Result
 from coordinator.scenario.load import load
 from coordinator.scenario.sweep import Cell, load_cells
+from coordinator.sweeps.execution import SweepOutcome, run_sweep
 
 SCENARIO = """\
 format: 2
@@ -42,7 +43,9 @@ class Sweep:
 
     def __init__(self, cells: tuple[Cell, ...], target: Path, jobs: int = 2) -> None:
         self.told: list[tuple[int, int, Result]] = []
-        self.outcome: SweepOutcome = run_sweep(cells, target=target, jobs=jobs, on_result=self._note)
+        self.outcome: SweepOutcome = run_sweep(
+            cells, target=target, choice=ClusterChoice(workers=jobs), on_result=self._note
+        )
         self.table: dict[str, Any] = json.loads((target / "sweep.json").read_text(encoding="utf-8"))
 
     def _note(self, cell: Cell, seed: int, result: Result) -> None:
@@ -53,6 +56,6 @@ class Sweep:
         return sum(result.kept for _, _, result in self.told)
 
 
-def die_at_once(_requests: object, _plugins: object) -> None:
-    """End the process that was to serve a sweep."""
+def die_at_once(*_: object) -> None:
+    """End the process of a worker."""
     os._exit(9)

@@ -11,9 +11,9 @@ from rich.console import Console
 from sweep_helpers import cells_of
 
 import recfleet
-from coordinator.cluster.workers import Task, perform
 from coordinator.engine.progress import RunObserver
 from coordinator.results.sweep import CellResult, csv_text, json_table, sweep_tables
+from coordinator.sweeps.runs import Task, perform
 
 TEXT = """\
 format: 2

@@ -25,9 +25,10 @@ from rich.console import Console
 from rich.table import Table
 from sweep_helpers import SCENARIO, SWEEP, Sweep, cells_of, die_at_once
 
-from coordinator.cluster import workers
-from coordinator.cluster.execution import run_sweep
-from coordinator.cluster.workers import TRIES, Task, perform, run_all
+from coordinator.cluster import local
+from coordinator.cluster.jobs import TRIES
+from coordinator.cluster.local import LocalCluster
+from coordinator.cluster.opening import ClusterChoice
 from coordinator.engine.progress import RunObserver
 from coordinator.results.figures import run_figures
 from coordinator.results.intervals import estimate, t_quantile
@@ -38,6 +39,9 @@ from coordinator.results.verdicts import read_verdicts
 from coordinator.scenario.exit_codes import ExitCode
 from coordinator.scenario.load import load
 from coordinator.scenario.sweep import load_cells
+from coordinator.sweeps import runs
+from coordinator.sweeps.execution import run_sweep
+from coordinator.sweeps.runs import Task, perform, run_all
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -270,7 +274,7 @@ def test_a_bug_is_reported_with_its_traceback(tmp_path: Path, monkeypatch: pytes
         raise ZeroDivisionError("a bug")
 
     (cell, *_) = cells_of(tmp_path)
-    monkeypatch.setattr(workers, "run_assembled", broken)
+    monkeypatch.setattr(runs, "run_assembled", broken)
     result = perform(Task(cell.runs[0], tmp_path / "run"), RunObserver())
     assert (result.status, result.error) == ("failed", "ZeroDivisionError: a bug")
     assert result.trace is not None
@@ -313,12 +317,15 @@ def test_a_run_whose_process_dies_again_and_again_has_failed_alone(tmp_path: Pat
         Task(run, tmp_path / f"{cell.number}-{run.scenario.seed}") for cell in cells for run in cell.runs
     ]
     found: dict[int, Result] = {}
-    with killing(lambda process: _is_at(process, tmp_path / "endless.partial")) as killed:
-        assert not run_all(tasks, 2, found.__setitem__)
+    with (
+        killing(lambda process: _is_at(process, tmp_path / "endless.partial")) as killed,
+        LocalCluster(2) as cluster,
+    ):
+        assert not run_all(tasks, cluster, found.__setitem__)
     assert len(killed) == TRIES
     assert sorted(found) == [0, 1, 2, 3, 4]
     assert found[0].status == "failed"
-    assert found[0].error == "the process of the run died 3 times, the last time (signal 9)"
+    assert found[0].error == "its worker died 3 times, the last time (signal 9)"
     assert [found[number].status for number in (1, 2)] == ["held", "held"]
     assert [found[number].status for number in (3, 4)] == ["missed", "missed"]
 
@@ -348,11 +355,11 @@ def test_a_sweep_whose_processes_are_killed_has_the_table_of_one_left_alone(tmp_
 def test_runs_have_failed_when_no_process_can_be_started(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(workers, "serve", die_at_once)
+    monkeypatch.setattr(local, "serve", die_at_once)
     sweep = Sweep(cells_of(tmp_path), tmp_path / "out")
     assert sweep.outcome.exit_code is ExitCode.INTERNAL_ERROR
     errors = {run["error"] for cell in sweep.table["cells"] for run in cell["runs"]}
-    assert errors == {"no process could be started: 3 have died at once, the last by exit code 9"}
+    assert errors == {"no worker could be started: 3 have died at once, the last by exit code 9"}
 
 
 def _write(folder: Path, name: str, text: str) -> Path:
@@ -430,7 +437,9 @@ def test_two_sweeps_do_not_share_a_directory(tmp_path: Path) -> None:
             assert process.poll() is None
             time.sleep(0.05)
         with pytest.raises(RunDirectoryError, match="another process is at a sweep here"):
-            run_sweep(load_cells(load(file)), target=out, jobs=1, on_result=lambda *_: None)
+            run_sweep(
+                load_cells(load(file)), target=out, choice=ClusterChoice(workers=1), on_result=lambda *_: None
+            )
         process.kill()
         process.communicate(timeout=600)
 
@@ -440,7 +449,9 @@ def test_a_sweep_says_where_it_cannot_write(tmp_path: Path) -> None:
     file.touch()
     for target in (file, file / "out"):
         with pytest.raises(RunDirectoryError, match=r"cannot be made \(.+\); give another --out"):
-            run_sweep(cells_of(tmp_path), target=target, jobs=1, on_result=lambda *_: None)
+            run_sweep(
+                cells_of(tmp_path), target=target, choice=ClusterChoice(workers=1), on_result=lambda *_: None
+            )
 
 
 @pytest.mark.slow
@@ -467,7 +478,7 @@ def test_a_sweep_does_not_go_into_a_run(swept: tuple[Path, Sweep]) -> None:
     folder, _ = swept
     run = next(path for path in (folder / "out").iterdir() if (path / "manifest.json").is_file())
     with pytest.raises(RunDirectoryError, match="is the directory of a run"):
-        run_sweep(cells_of(folder), target=run, jobs=1, on_result=lambda *_: None)
+        run_sweep(cells_of(folder), target=run, choice=ClusterChoice(workers=1), on_result=lambda *_: None)
 
 
 @pytest.mark.slow

@@ -7,10 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from coordinator.cluster.workers import Task, perform
+from coordinator.cluster.base import Cluster
+from coordinator.cluster.opening import ClusterChoice
 from coordinator.engine.progress import RunObserver
 from coordinator.results.sweep import Result
 from coordinator.scenario.load import load
+from coordinator.sweeps.runs import Task, perform
 from coordinator.tuning import tuning
 from coordinator.tuning.request import read_request
 from coordinator.tuning.tuning import EndedTrial, TuningOutcome, TuningPlan, run_tuning
@@ -60,7 +62,9 @@ class InProcess:
         self.interrupt_after: int | None = None
         self.runs: list[str] = []
 
-    def run_all(self, tasks: Iterable[Task], jobs: int, on_result: Callable[[int, Result], None]) -> bool:
+    def run_all(
+        self, tasks: Iterable[Task], cluster: Cluster, on_result: Callable[[int, Result], None]
+    ) -> bool:
         """Take the place of the pool of processes."""
         for number, task in enumerate(tasks):
             if self.stop_after is not None and len(self.runs) >= self.stop_after:
@@ -84,4 +88,4 @@ def here(monkeypatch: pytest.MonkeyPatch) -> InProcess:
 def tuned(plan: TuningPlan, target: Path) -> tuple[TuningOutcome, list[EndedTrial]]:
     """Return the outcome of a tuning, and the trials that it told of."""
     told: list[EndedTrial] = []
-    return run_tuning(plan, target=target, jobs=1, on_trial=told.append), told
+    return run_tuning(plan, target=target, choice=ClusterChoice(workers=1), on_trial=told.append), told

@@ -45,8 +45,10 @@ class Violation:
     message: str
 
 
+ENDS: Final = "ends"
+"""The name of the invariant that a run comes to an end, and its process outlives it."""
 INVARIANTS: Final = (
-    Invariant("ends", comes_to_an_end, after_errors=True),
+    Invariant(ENDS, comes_to_an_end, after_errors=True),
     Invariant("exact-sums", exact_sums, of_rounds=True),
     Invariant("one-move", one_move, of_rounds=True),
     Invariant("bounded-updates", bounded_updates),

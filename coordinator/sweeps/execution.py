@@ -13,12 +13,13 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from coordinator.cluster.workers import Task, run_all
+from coordinator.cluster.opening import ClusterChoice
 from coordinator.engine.run_files import MANIFEST, SWEEP_TABLE, write_atomically
 from coordinator.results.run_directory import RunDirectoryError, make_folder, run_name, write_json
 from coordinator.results.sweep import UNHELD, CellResult, Result, csv_text, json_table
 from coordinator.scenario.exit_codes import ExitCode
 from coordinator.scenario.sweep import Cell
+from coordinator.sweeps.runs import Task, run_all
 
 CSV_TABLE = "sweep.csv"
 
@@ -35,7 +36,7 @@ def run_sweep(
     cells: Sequence[Cell],
     *,
     target: Path,
-    jobs: int,
+    choice: ClusterChoice,
     on_result: Callable[[Cell, int, Result], None],
 ) -> SweepOutcome:
     """Do the runs of a sweep and write its tables.
@@ -44,7 +45,8 @@ def run_sweep(
     ----------
     cells : of the sweep, at least one.
     target : its directory.
-    jobs : worker processes, 1 or more. They inherit the environment, and with it how many threads BLAS uses.
+    choice : where runs are done, and how many at a time. Workers have the environment of this process, and
+        with it how many threads BLAS uses.
     on_result : receives the cell, the seed and the result of each run, in the order in which they end.
 
     A ``KeyboardInterrupt`` ends what is running in order; the tables then hold what has been finished.
@@ -70,8 +72,8 @@ def run_sweep(
         cell, loaded = places[number]
         on_result(cell, loaded.scenario.seed, result)
 
-    with alone(target, "a sweep"):
-        interrupted = run_all(tasks, jobs, note)
+    with alone(target, "a sweep"), choice.open() as cluster:
+        interrupted = run_all(tasks, cluster, note)
         results = tuple(_cell_results(cells, found))
         repeat = len(cells[0].runs)
         write_json(target / SWEEP_TABLE, json_table(cells[0].runs[0].name, repeat, results, target))
