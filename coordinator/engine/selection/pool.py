@@ -90,6 +90,9 @@ class Pool:
         idle = sample[~(fleet.busy[sample] | fleet.suspended[sample])]
         if not len(idle):
             return np.inf
+        # One look at the present costs a hundredth of a search through the days to come.
+        if fleet.availability.available(idle, now_s).any():
+            return now_s
         return float(fleet.availability.next_available(idle, now_s).min())
 
 

@@ -25,8 +25,8 @@ class RoundRobinSettings(AvailableSettings):
 class RoundRobin(Policy):
     """Draws the devices with the fewest invitations.
 
-    Those of the lowest count are kept in a queue; only when there are too few of them is the fleet looked
-    through for the next count.
+    Those of the lowest count are kept in a queue; only when there are too few of them is the whole fleet put
+    into its order.
     """
 
     Settings = RoundRobinSettings
@@ -42,16 +42,13 @@ class RoundRobin(Policy):
     def draw(self, wanted: int, round_number: int, attempt: int, now_s: float) -> Ids:
         """Return up to ``wanted`` devices; see :class:`~coordinator.engine.selection.base.Policy`."""
         self._skip_those_invited()
-        found = [self.pool.first(self._queue, wanted, now_s)]
-        level = self._level
-        missing = wanted - len(found[0])
-        if missing > 0:
-            highest = int(self._invited.max())
-            while missing > 0 and level < highest:
-                level += 1
-                found.append(self.pool.first(self._of(level), missing, now_s))
-                missing -= len(found[-1])
-        return np.concatenate(found)
+        found = self.pool.first(self._queue, wanted, now_s)
+        missing = wanted - len(found)
+        if not missing:
+            return found
+        counts = self._invited[self._order]
+        later = self._order[np.argsort(counts, kind="stable")][np.count_nonzero(counts <= self._level) :]
+        return np.concatenate((found, self.pool.first(later, missing, now_s)))
 
     def _skip_those_invited(self) -> None:
         self._queue = self._queue[self._invited[self._queue] == self._level]
