@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from coordinator.cli.blas import limit_blas_threads
+from coordinator.cli.libraries import limit_blas_threads
 from coordinator.cli.consoles import console
 from coordinator.cli.refusals import Refusal
 from coordinator.cli.termination import termination_interrupts

@@ -37,6 +37,8 @@ OUT_OF_RANGE: Final = "out-of-range"
 """The reason for which an update is refused that is well-formed but for the size of a number."""
 WHOLE_BYTES: Final = 1 << 21
 """Tables of all groups that are no larger than this together, and so stay in the cache, are held whole."""
+_FEW_VALUES: Final = 128
+"""Values of an update up to which a call for each of them costs more than an index for each value."""
 Ints = npt.NDArray[np.int64]
 Places = npt.NDArray[np.intp]
 
@@ -60,17 +62,24 @@ class _Totals:
         self.loss_sums[group] += update.loss * update.examples
 
     def add_many(self, batch: UpdateBatch, places: Ints, clients: Ints) -> None:
-        groups, examples = (clients % len(self.weights)).tolist(), batch.examples[places]
-        weights, losses = batch.weights[places].tolist(), (batch.losses[places] * examples).tolist()
+        groups, examples = clients % len(self.weights), batch.examples[places]
         self.clients += len(places)
         self.examples += int(examples.sum())
-        for group, weight, loss in zip(groups, weights, losses, strict=True):
-            self.weights[group] += weight
-            self.loss_sums[group] += loss
+        self.weights = _added(self.weights, groups, batch.weights[places])
+        self.loss_sums = _added(self.loss_sums, groups, batch.losses[places] * examples)
 
     def aggregate(self, sums: Mapping[str, Array]) -> Aggregate:
         loss = _in_order(self.loss_sums) / self.examples if self.examples else float("nan")
         return Aggregate(sums, _in_order(self.weights), self.clients, self.examples, loss)
+
+
+def _added(sums: list[float], groups: Ints, values: npt.NDArray[np.float64]) -> list[float]:
+    """Return the sums of groups with ``values`` [m] added in turn, each to that of its group [m]."""
+    added = np.array(sums)
+    with np.errstate(over="ignore", invalid="ignore"):
+        np.add.at(added, groups, values)
+    made: list[float] = added.tolist()
+    return made
 
 
 def _in_order(values: list[float]) -> float:
@@ -305,10 +314,13 @@ class DenseAccumulator(Accumulator):
 
 
 def _add_whole(sums: Array, updates: Array, places: Ints, groups: Ints) -> None:
-    """Add ``updates[places]`` to the sums of ``groups`` (int64 [m]), one group after the other.
-
-    So that the sum that is added to stays in the cache.
-    """
+    """Add ``updates[places]`` to the sums of ``groups`` (int64 [m]), in that order within each group."""
+    size = sums[0].size
+    if size <= _FEW_VALUES:
+        at = (groups[:, None] * size + np.arange(size)).ravel()
+        np.add.at(sums.reshape(-1), at, updates[places].ravel())
+        return
+    # One group after the other: the sum that is added to stays in the cache.
     order = np.argsort(groups, kind="stable")
     for place, group in zip(places[order].tolist(), groups[order].tolist(), strict=True):
         total = sums[group, ...]

@@ -13,7 +13,7 @@ import click
 import pytest
 
 from coordinator.cli import scenarios
-from coordinator.cli.blas import BLAS_THREAD_VARIABLES
+from coordinator.cli.libraries import BLAS_THREAD_VARIABLES
 from coordinator.cli.entry import execute
 from coordinator.cli.verbs import VerbWork, cli
 
@@ -97,7 +97,7 @@ def test_blas_is_held_to_one_thread_before_numpy_is_imported() -> None:
     # Where a variable came too late, OpenBLAS would have started its threads by the end of this program.
     printed = python(
         "import os, sys, psutil\n"
-        "from coordinator.cli.blas import limit_blas_threads\n"
+        "from coordinator.cli.libraries import limit_blas_threads\n"
         "assert 'numpy' not in sys.modules\n"
         "limit_blas_threads()\n"
         "import numpy\n"

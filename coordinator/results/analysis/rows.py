@@ -15,6 +15,31 @@ from coordinator.results.tables.digest import whole_columns
 from coordinator.results.tables.reader import RunTables
 
 
+class _Chosen(Mapping[str, npt.NDArray[Any]]):
+    """The chosen rows of columns, gathered when a column is first read: of many columns few are.
+
+    Parameters
+    ----------
+    columns : arrays [n] by name.
+    rows : int64 [m], positions.
+    """
+
+    def __init__(self, columns: Mapping[str, npt.NDArray[Any]], rows: npt.NDArray[np.integer]) -> None:
+        self._columns, self._rows = columns, rows
+        self._gathered: dict[str, npt.NDArray[Any]] = {}
+
+    def __getitem__(self, name: str) -> npt.NDArray[Any]:
+        if name not in self._gathered:
+            self._gathered[name] = self._columns[name][self._rows]
+        return self._gathered[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._columns)
+
+    def __len__(self) -> int:
+        return len(self._columns)
+
+
 @dataclass(frozen=True, slots=True)
 class Rows:
     """Columns of a table: numbers as they are, labels as codes, which compare far faster than text.
@@ -65,11 +90,7 @@ class Rows:
         if chosen.dtype == np.bool_:
             # Once for all columns: a mask is searched through anew for each.
             chosen = np.flatnonzero(chosen)
-        return Rows(
-            {name: values[chosen] for name, values in self.numbers.items()},
-            {name: codes[chosen] for name, codes in self.codes.items()},
-            self.names,
-        )
+        return Rows(_Chosen(self.numbers, chosen), _Chosen(self.codes, chosen), self.names)
 
     def label(self, column: str, row: int) -> str | None:
         """Return the label of one row; None where null."""

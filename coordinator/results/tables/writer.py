@@ -249,9 +249,13 @@ def _rows_of(pieces: Sequence[Path]) -> Iterator[Any]:
 
 def write_parquet(target: Path, table: str, batches: Iterable[Any]) -> None:
     """Write the rows of a table as Parquet (zstd), in one step that outlasts a loss of power."""
+    # Hardly two floats are equal: a dictionary of them costs more time and room than it saves.
+    repeated = [field.name for field in SCHEMAS[table] if not pa.types.is_floating(field.type)]
     with (
         written_whole(target) as temporary,
-        pq.ParquetWriter(str(temporary), SCHEMAS[table], compression="zstd") as writer,
+        pq.ParquetWriter(
+            str(temporary), SCHEMAS[table], compression="zstd", use_dictionary=repeated
+        ) as writer,
     ):
         for group in _groups(batches):
             writer.write_table(group, row_group_size=_ROWS_PER_GROUP)
@@ -265,10 +269,10 @@ def _groups(batches: Iterable[Any]) -> Iterator[Any]:
         waiting.append(batch)
         rows += batch.num_rows
         if rows >= _ROWS_PER_GROUP:
-            yield pa.Table.from_batches(waiting).unify_dictionaries().combine_chunks()
+            yield pa.Table.from_batches(waiting).unify_dictionaries()
             waiting, rows = [], 0
     if waiting:
-        yield pa.Table.from_batches(waiting).unify_dictionaries().combine_chunks()
+        yield pa.Table.from_batches(waiting).unify_dictionaries()
 
 
 class TablesInMemory(TableWriter):

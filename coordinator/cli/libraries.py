@@ -1,4 +1,4 @@
-"""Threads of BLAS, set apart from everything that imports numpy."""
+"""Settings that libraries read while they are imported, set apart from everything that imports them."""
 
 from __future__ import annotations
 
@@ -22,3 +22,12 @@ def limit_blas_threads() -> None:
     """
     for name in BLAS_THREAD_VARIABLES:
         os.environ[name] = "1"
+
+
+def share_heap_with_arrow() -> None:
+    """Let pyarrow allocate where numpy does, unless the user has chosen; must come before it is imported.
+
+    Its own allocator gives memory back to the system and clears it anew: tenths of the time of a wave's rows,
+    and a second heap.
+    """
+    os.environ.setdefault("ARROW_DEFAULT_MEMORY_POOL", "system")
