@@ -20,8 +20,8 @@ def main() -> NoReturn:
     gc.set_threshold(500_000, 20, 100)
     atexit.register(gc.freeze)
     # Not before: importing click takes longer than it takes to press Ctrl-C.
-    from coordinator.cli.libraries import limit_blas_threads, share_heap_with_arrow  # noqa: PLC0415
     from coordinator.cli.entry import execute  # noqa: PLC0415
+    from coordinator.cli.libraries import limit_blas_threads, share_heap_with_arrow  # noqa: PLC0415
     from coordinator.cli.output import open_outputs, reader_gone  # noqa: PLC0415
     from coordinator.scenario.exit_codes import ExitCode  # noqa: PLC0415
 

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import click
 
-from coordinator.cli.libraries import limit_blas_threads
 from coordinator.cli.consoles import console
+from coordinator.cli.libraries import limit_blas_threads
 from coordinator.cli.refusals import Refusal
 from coordinator.cli.termination import termination_interrupts
 from coordinator.cli.upgrade import load_with_notes

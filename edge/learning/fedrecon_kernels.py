@@ -352,14 +352,15 @@ def item_steps(
     decay = design.dtype.type(regularization)
     scale = np.repeat(scales, counts)
     if len(rates) == 1:
-        # One pass, the usual case: a single multiplication per row.
+        # One pass, the usual case: a single multiplication per row. Whole rows by factors laid out alike: numpy
+        # goes over them in one go, and not row by row.
         moved = rates[0] * scale
-        if decay:
-            decayed = (moved * decay)[:, None] * design[:, :factors]
+        decayed = design * _each(moved * decay, design.shape) if decay else None
         moved *= first_error
-        np.multiply(users, moved[:, None], out=out[:, :factors])
-        if decay:
-            out[:, :factors] -= decayed
+        spread *= _each(moved, design.shape)
+        if decayed is not None:
+            spread -= decayed
+        out[:, :factors] = users
         if has_bias:
             out[:, factors] = moved
         return first_error
@@ -388,6 +389,11 @@ def item_steps(
     if has_bias:
         out[:, factors] = bias * scale
     return first_error
+
+
+def _each(values: npt.NDArray[Any], shape: tuple[int, ...]) -> npt.NDArray[Any]:
+    """Return ``values`` [n] repeated along rows, contiguous, of ``shape`` [n, width]."""
+    return np.repeat(values, shape[1]).reshape(shape)
 
 
 def predict_rows(

@@ -13,8 +13,8 @@ import click
 import pytest
 
 from coordinator.cli import scenarios
-from coordinator.cli.libraries import BLAS_THREAD_VARIABLES
 from coordinator.cli.entry import execute
+from coordinator.cli.libraries import BLAS_THREAD_VARIABLES
 from coordinator.cli.verbs import VerbWork, cli
 
 ROOT = Path(__file__).resolve().parents[2]

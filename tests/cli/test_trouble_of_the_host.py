@@ -19,9 +19,9 @@ import pytest
 from cli_helpers import SCENARIO
 
 from coordinator.cli import main
-from coordinator.cli.libraries import BLAS_THREAD_VARIABLES
 from coordinator.cli.entry import execute
 from coordinator.cli.failures import report_failure
+from coordinator.cli.libraries import BLAS_THREAD_VARIABLES
 from coordinator.results.tables.reader import open_run
 from coordinator.scenario.exit_codes import ExitCode
 

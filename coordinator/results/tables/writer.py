@@ -52,13 +52,13 @@ from coordinator.results.tables.batches import (
 from coordinator.results.tables.digest import RunDigest
 from coordinator.results.tables.schemas import SCHEMAS
 
-_BUFFER_BYTES: Final = 1 << 20
+_BUFFER_BYTES: Final = 1 << 18
 _ROWS_PER_GROUP: Final = 1 << 16
 """Rows of a Parquet row group, and so what the conversion holds in memory."""
 
 _ROUNDS_AT_ONCE: Final = 256
-_EVENTS_AT_ONCE: Final = 1 << 15
-"""Events that wait to become rows: 3.5 MB."""
+_EVENTS_AT_ONCE: Final = 1 << 16
+"""Events that wait to become rows: 7 MB."""
 _SECONDS_BETWEEN_WRITES: Final = 1.0
 
 
