@@ -352,8 +352,8 @@ def item_steps(
     decay = design.dtype.type(regularization)
     scale = np.repeat(scales, counts)
     if len(rates) == 1:
-        # One pass, the usual case: a single multiplication per row. Whole rows by factors laid out alike: numpy
-        # goes over them in one go, and not row by row.
+        # One pass, the usual case: a single multiplication per row. Over whole rows, by factors laid out like
+        # them, numpy goes at one stretch.
         moved = rates[0] * scale
         decayed = design * _each(moved * decay, design.shape) if decay else None
         moved *= first_error
