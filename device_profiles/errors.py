@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Final, TypeAlias
+
+from device_profiles.dataclass import dataclass
 
 Path: TypeAlias = tuple[str | int, ...]
 """Where a value is in a document: keys and list indices from the root."""
@@ -73,7 +74,7 @@ def format_path(path: Path) -> str:
     return text
 
 
-@dataclass(frozen=True, slots=True, order=True)
+@dataclass(frozen=True, slots=True)
 class Position:
     """A place in a file; line and column count from 1, a column is a character."""
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Literal, TypeAlias, get_args
 
 from coordinator.cluster.base import Cluster
 from coordinator.cluster.local import LocalCluster
 from coordinator.engine.host import processors
+from device_profiles.dataclass import dataclass
 
 EngineName: TypeAlias = Literal["local"]
 ENGINES: tuple[EngineName, ...] = get_args(EngineName)

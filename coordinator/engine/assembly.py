@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, Any
 
 from coordinator.engine.aggregation.ranges import ReportRanges
@@ -13,6 +13,7 @@ from coordinator.engine.fleet import Fleet
 from coordinator.engine.privacy import RunPrivacy
 from coordinator.engine.secure_sums import SecureSums
 from coordinator.engine.workload import Workload
+from device_profiles.dataclass import dataclass
 from edge.learning.promotion import PromotedItem
 
 if TYPE_CHECKING:

@@ -16,7 +16,6 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
@@ -31,6 +30,7 @@ from coordinator.engine.workload import Ids, OwnRows, RatingWorkload, RemoteWork
 from coordinator.scenario.privacy_section import CentralGaussian
 from coordinator.scenario.rounds_section import EvaluationSection, Rounds
 from coordinator.scenario.schema import ScenarioSettings
+from device_profiles.dataclass import dataclass
 from edge.core.errors import LocalProtocolError, RemoteProtocolError
 from edge.core.vocabulary import Reason
 from edge.learning.accumulators import OUT_OF_RANGE, VALUE_MAX, DenseAccumulator

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -12,6 +11,7 @@ from coordinator.engine.backend import RunningCohort
 from coordinator.engine.facts import CohortFacts, RoundFacts
 from coordinator.engine.host import rss_bytes
 from coordinator.engine.secure_rounds import SecureRoundMachine
+from device_profiles.dataclass import dataclass
 from edge.core.vocabulary import FIRST_EVALUATION, Outcome, Reason, RoundOutcome, Stage
 from edge.learning.updates import Aggregate
 from edge.privacy.ledger import Epsilon

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -16,6 +15,7 @@ from coordinator.results.tables.reader import read_manifest
 from coordinator.run.assembling import assemble
 from coordinator.scenario.load import LoadedScenario, load_text
 from coordinator.scenario.ratings import item_features
+from device_profiles.dataclass import dataclass
 from edge.core.errors import ExportError
 from edge.data.features import ItemFeatures
 from edge.learning.base import State

@@ -8,7 +8,6 @@ import functools
 import gc
 import threading
 from collections.abc import Callable, Collection, Iterator
-from dataclasses import dataclass
 from typing import Any, Final, Literal
 
 import numpy as np
@@ -24,6 +23,7 @@ from coordinator.scenario.registered_sections import method_name
 from coordinator.scenario.rounds_section import Compute
 from coordinator.simulation.backend import ProbedNetwork, Simulation, SimulationProbe
 from coordinator.simulation.faults.striking import FaultsOfRun
+from device_profiles.dataclass import dataclass
 from edge.clock import virtual as clock
 from edge.clock.virtual import VirtualClockLoop
 from edge.core import plugins

@@ -12,7 +12,6 @@ The coordinator side sees sums: an :class:`Accumulator` adds contributions up in
 from __future__ import annotations
 
 import abc
-import dataclasses
 import functools
 import math
 from collections.abc import Mapping, Sequence
@@ -22,6 +21,7 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import BaseModel
 
+from device_profiles.dataclass import dataclass
 from edge.learning.accumulators import DenseAccumulator
 from edge.learning.server_optimizers import ConstantSchedule, SgdSettings
 from edge.learning.updates import Accumulator, Aggregate, Array, ArraySpec, UpdateBatch
@@ -86,7 +86,7 @@ class RegressionBatch(Protocol):
         ...
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class Problem:
     """What a method must know of the data before the first round; all of it is public.
 
@@ -105,7 +105,7 @@ class Problem:
     n_users: int = 0
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class Work:
     """What a client update costs, per client and per step; a task is ``steps`` such steps.
 

@@ -7,12 +7,12 @@ that it trains are as many as its examples, a number that follows from how many 
 
 from __future__ import annotations
 
-import dataclasses
 from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
+from device_profiles.dataclass import dataclass
 from edge.core.rng import hashed_bits
 from edge.learning.base import RatingBatch, Ratings
 
@@ -26,7 +26,7 @@ Ints = npt.NDArray[np.int64]
 _BEFORE_EVERYTHING = np.iinfo(np.int64).min
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class ImplicitBatch:
     """A :class:`~edge.learning.base.RatingBatch` that also says what must not be sampled as a negative.
 
@@ -144,7 +144,7 @@ def _ranked(
     return found
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class ZeroOneBatch:
     """Ones and zeros of some users: a :class:`~edge.learning.base.RatingBatch`.
 
@@ -159,7 +159,7 @@ class ZeroOneBatch:
     timestamps: Ints | None = None
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class ZeroOne:
     """Implicit feedback for methods of ratings: 1 for a positive, 0 for items sampled from the rest.
 

@@ -5,13 +5,14 @@ What a round costs follows from the rows that its devices touch, not from the nu
 
 from __future__ import annotations
 
-import dataclasses
 import sys
 from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+
+from device_profiles.dataclass import dataclass
 
 Array = npt.NDArray[Any]
 
@@ -30,7 +31,7 @@ def rows_at(table: Array, index: npt.NDArray[np.intp]) -> Array:
     return elements.take(index).view(table.dtype).reshape(-1, table.shape[1])
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class TableRows:
     """Some rows of a table [``n``, width]; the others are zero.
 

@@ -11,6 +11,7 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from device_profiles.dataclass import dataclass
 from edge.core.errors import LocalProtocolError, RemoteProtocolError
 from edge.learning.tables import NamedSums, TableRows
 
@@ -21,7 +22,7 @@ SUM_GROUPS: Final = 16
 """Groups that clients fall into by default."""
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class ArraySpec:
     """One array of an upload: name, dtype, trailing shape, and its number of rows per client, int64 [n]."""
 
@@ -54,7 +55,7 @@ class ClientUpdate(NamedTuple):
     local: Array | None = None
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class UpdateBatch:
     """The updates of ``n`` clients, stacked: a client's arrays are views.
 
@@ -138,7 +139,7 @@ class UpdateBatch:
         return self.local[int(self.local_offsets[index]) : int(self.local_offsets[index + 1])]
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class Aggregate:
     """The sum of a round's contributions: all that the coordinator learns from them.
 
@@ -201,7 +202,7 @@ class Aggregate:
         return all(bool(np.isfinite(array).all()) for array in self.sums.values())
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class RowTable:
     """A table of which an update names some rows.
 
@@ -216,7 +217,7 @@ class RowTable:
     width: int
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class Layout:
     """How an update is laid out: arrays that are whole, by name with dtype and shape, and tables."""
 
@@ -298,7 +299,7 @@ def laid_out(sparse: ClientUpdate, n_items: int) -> ClientUpdate:
     return sparse._replace(arrays={**rest, ROWS: table})
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class DenseUpdateBatch(UpdateBatch):
     """Keeps the rows sparse and lays a client's table out when asked for it: no n × items buffer."""
 

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from device_profiles.dataclass import dataclass
 from edge.crypto.entropy import Entropy
 from edge.crypto.noise import Sampler, with_gaussian
 from edge.learning.updates import ClientUpdate

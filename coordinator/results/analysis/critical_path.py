@@ -17,7 +17,6 @@ So the seconds of a round add up to its duration, and those of a run to that of 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
@@ -25,6 +24,7 @@ import numpy.typing as npt
 
 from coordinator.results.analysis.rows import Rows, read_rows
 from coordinator.results.tables.reader import RunTables
+from device_profiles.dataclass import dataclass
 from edge.core.vocabulary import SUM_STAGES, Outcome, Stage, label
 
 Floats = npt.NDArray[np.float64]

@@ -22,7 +22,7 @@ import pyarrow.compute as pc
 from coordinator.engine.run_files import write_atomically
 from coordinator.results.tables.digest import whole_columns
 from coordinator.results.tables.reader import RunTables
-from edge.core.vocabulary import Stage, label
+from edge.core.vocabulary import Stage, labels
 
 TRACE: Final = "trace.json.gz"
 
@@ -39,6 +39,9 @@ MAX_COUNTER_POINTS: Final = 5_000
 
 _COMPRESSION: Final = 6
 """Level of gzip; the highest takes three times as long and saves a twentieth."""
+
+_STAGES: Final = tuple((name, f"{name}_start_s", f"{name}_end_s") for name in labels(Stage))
+"""The stages with the columns of their times."""
 
 _LONGEST_US: Final = 1e300
 """JSON has no infinity."""
@@ -148,7 +151,7 @@ def trace_events(run: RunTables, devices: int = 50) -> list[Event]:
     run : a run, finished or not.
     devices : how many of the first, and how many of the slowest, devices to draw.
     """
-    stage_columns = [f"{label(stage)}_{end}_s" for stage in Stage for end in ("start", "end")]
+    stage_columns = [column for _, *times in _STAGES for column in times]
     columns = ["round", "device", "class", "network", "outcome", "stage", "reason", "latency_s"]
     table = run.read("device_rounds", [*columns, *stage_columns])
     whole = whole_columns(table)
@@ -192,9 +195,8 @@ def _device_events(row: dict[str, Any], track: int) -> list[Event]:
     """Return a slice per stage of one device round, and a mark where it ended early."""
     events: list[Event] = []
     last_s: float | None = None
-    for stage in Stage:
-        name = label(stage)
-        start_s, end_s = row[f"{name}_start_s"], row[f"{name}_end_s"]
+    for name, start, end in _STAGES:
+        start_s, end_s = row[start], row[end]
         if start_s is None or end_s is None:
             continue
         events.append(

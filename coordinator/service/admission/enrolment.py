@@ -11,9 +11,10 @@ import hashlib
 import hmac
 import re
 import secrets
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Final
 
+from device_profiles.dataclass import dataclass
 from edge.core.errors import RecfleetError
 
 _PREFIX: Final = "recfleet"

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from device_profiles.dataclass import dataclass
 from edge.core.errors import RecfleetError
 
 
