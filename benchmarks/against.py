@@ -60,6 +60,7 @@ SOME = 0.03
 
 COMMON = """
 format: 1
+limits: {{frame_bytes: 256 MiB}}
 title: benchmark
 seed: 7
 coordinator: {{down_rate: {link}, up_rate: {link}}}

@@ -193,7 +193,7 @@ class HeadRecommender(RowRecommender):
         s = self.settings
         rate = s.learning_rate * s.schedule.factor(round_number)
         moved, optimizer_state = s.optimizer.apply(
-            {TABLE: state[TABLE]}, optimizer_state, {TABLE: aggregate.mean()[ROWS]}, rate
+            {TABLE: state[TABLE]}, optimizer_state, {TABLE: aggregate.mean_rows(ROWS)}, rate
         )
         return {**state, **moved}, optimizer_state
 

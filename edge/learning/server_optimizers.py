@@ -5,13 +5,16 @@ The mean update Δ is taken as a descent direction, −Δ standing for the gradi
 algorithm, Adam here corrects its bias as Kingma and Ba 2015 do, so that the first rounds are not slow.
 
 The optimiser's state is a flat dictionary of arrays, so that it can be stored with the model.
+
+Momentum and Adam move every row in every round, also those without an update. Large tables are therefore gone
+through a block of rows at a time: what is computed on the way remains in the cache.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from typing import Annotated, Any, Literal
+from collections.abc import Iterator, Mapping
+from typing import Annotated, Any, Final, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -26,8 +29,26 @@ from device_profiles.fields import (
     PositiveInt,
 )
 from edge.learning.method_settings import MethodSettings
+from edge.learning.tables import TableRows
 
-Arrays = Mapping[str, npt.NDArray[Any]]
+Array = npt.NDArray[Any]
+Arrays = Mapping[str, Array]
+Changes = Mapping[str, Array | TableRows]
+"""Mean updates by name, in the shapes of the parameters."""
+_BLOCK_NUMBERS: Final = 1 << 17
+"""Numbers of a table in a block."""
+
+
+def _blocks(array: Array, change: Array | TableRows) -> Iterator[tuple[slice, Array]]:
+    """Yield blocks of the rows of a table [rows, …], and what ``change``, of the same shape, has there."""
+    n = len(array)
+    step = max(1, _BLOCK_NUMBERS * n // max(1, array.size))
+    for first in range(0, n, step):
+        block = slice(first, min(first + step, n))
+        if isinstance(change, TableRows):
+            yield block, change.part(block.start, block.stop)
+        else:
+            yield block, change[block]
 
 
 class ConstantSchedule(MethodSettings):
@@ -113,23 +134,30 @@ class SgdSettings(MethodSettings):
         """Whether an update of zero changes nothing, so that other rows need not be looked at."""
         return self.momentum == 0.0
 
-    def initial(self, parameters: Arrays) -> dict[str, npt.NDArray[Any]]:
+    def initial(self, parameters: Arrays) -> dict[str, Array]:
         """Return the optimiser's arrays before the first round."""
         if self.momentum == 0.0:
             return {}
         return {f"velocity/{name}": np.zeros_like(array) for name, array in parameters.items()}
 
     def apply(
-        self, parameters: Arrays, state: Arrays, update: Arrays, learning_rate: float
-    ) -> tuple[dict[str, npt.NDArray[Any]], dict[str, npt.NDArray[Any]]]:
+        self, parameters: Arrays, state: Arrays, update: Changes, learning_rate: float
+    ) -> tuple[dict[str, Array], dict[str, Array]]:
         """Return the parameters and the optimiser's arrays after one update."""
-        if self.momentum == 0.0:
-            return {name: parameters[name] + learning_rate * update[name] for name in parameters}, {}
-        velocity = {name: self.momentum * state[f"velocity/{name}"] + update[name] for name in parameters}
-        return (
-            {name: parameters[name] + learning_rate * velocity[name] for name in parameters},
-            {f"velocity/{name}": array for name, array in velocity.items()},
-        )
+        new: dict[str, Array] = {}
+        velocities: dict[str, Array] = {}
+        for name, array in parameters.items():
+            new[name] = moved = np.empty_like(array)
+            if self.momentum == 0.0:
+                for block, delta in _blocks(array, update[name]):
+                    np.add(array[block], learning_rate * delta, out=moved[block])
+                continue
+            old = state[f"velocity/{name}"]
+            velocities[f"velocity/{name}"] = velocity = np.empty_like(old)
+            for block, delta in _blocks(array, update[name]):
+                np.add(self.momentum * old[block], delta, out=velocity[block])
+                np.add(array[block], learning_rate * velocity[block], out=moved[block])
+        return new, velocities
 
 
 class AdagradSettings(MethodSettings):
@@ -139,7 +167,7 @@ class AdagradSettings(MethodSettings):
     initial_accumulator: NonNegativeFloat = Field(default=0.0, description="s before the first round")
     epsilon: PositiveFloat = Field(default=1e-8, description="keeps the division finite")
 
-    def initial(self, parameters: Arrays) -> dict[str, npt.NDArray[Any]]:
+    def initial(self, parameters: Arrays) -> dict[str, Array]:
         """Return the optimiser's arrays before the first round."""
         return {
             f"square_sum/{name}": np.full_like(array, self.initial_accumulator)
@@ -147,15 +175,19 @@ class AdagradSettings(MethodSettings):
         }
 
     def apply(
-        self, parameters: Arrays, state: Arrays, update: Arrays, learning_rate: float
-    ) -> tuple[dict[str, npt.NDArray[Any]], dict[str, npt.NDArray[Any]]]:
+        self, parameters: Arrays, state: Arrays, update: Changes, learning_rate: float
+    ) -> tuple[dict[str, Array], dict[str, Array]]:
         """Return the parameters and the optimiser's arrays after one update."""
-        new: dict[str, npt.NDArray[Any]] = {}
-        sums: dict[str, npt.NDArray[Any]] = {}
+        new: dict[str, Array] = {}
+        sums: dict[str, Array] = {}
         for name, array in parameters.items():
-            total = state[f"square_sum/{name}"] + np.square(update[name])
-            sums[f"square_sum/{name}"] = total
-            new[name] = array + learning_rate * update[name] / (np.sqrt(total) + self.epsilon)
+            old = state[f"square_sum/{name}"]
+            new[name] = moved = np.empty_like(array)
+            sums[f"square_sum/{name}"] = total = np.empty_like(old)
+            for block, delta in _blocks(array, update[name]):
+                np.add(old[block], np.square(delta), out=total[block])
+                step = learning_rate * delta / (np.sqrt(total[block]) + self.epsilon)
+                np.add(array[block], step, out=moved[block])
         return new, sums
 
 
@@ -175,32 +207,36 @@ class AdamSettings(MethodSettings):
             raise ValueError("a decay of 100% never forgets; write less than 100%")
         return self
 
-    def initial(self, parameters: Arrays) -> dict[str, npt.NDArray[Any]]:
+    def initial(self, parameters: Arrays) -> dict[str, Array]:
         """Return the optimiser's arrays before the first round."""
-        arrays: dict[str, npt.NDArray[Any]] = {"updates": np.zeros(1, dtype=np.int64)}
+        arrays: dict[str, Array] = {"updates": np.zeros(1, dtype=np.int64)}
         for name, array in parameters.items():
             arrays[f"mean/{name}"] = np.zeros_like(array)
             arrays[f"square_mean/{name}"] = np.zeros_like(array)
         return arrays
 
     def apply(
-        self, parameters: Arrays, state: Arrays, update: Arrays, learning_rate: float
-    ) -> tuple[dict[str, npt.NDArray[Any]], dict[str, npt.NDArray[Any]]]:
+        self, parameters: Arrays, state: Arrays, update: Changes, learning_rate: float
+    ) -> tuple[dict[str, Array], dict[str, Array]]:
         """Return the parameters and the optimiser's arrays after one update."""
         updates = int(state["updates"][0]) + 1
         correction1 = 1.0 - self.beta1**updates
         correction2 = math.sqrt(1.0 - self.beta2**updates)
-        arrays: dict[str, npt.NDArray[Any]] = {"updates": np.array([updates], dtype=np.int64)}
-        new: dict[str, npt.NDArray[Any]] = {}
+        arrays: dict[str, Array] = {"updates": np.array([updates], dtype=np.int64)}
+        new: dict[str, Array] = {}
         for name, array in parameters.items():
-            delta = update[name]
-            mean = self.beta1 * state[f"mean/{name}"] + (1.0 - self.beta1) * delta
-            square = self.beta2 * state[f"square_mean/{name}"] + (1.0 - self.beta2) * np.square(delta)
-            arrays[f"mean/{name}"] = mean
-            arrays[f"square_mean/{name}"] = square
-            new[name] = array + (learning_rate / correction1) * mean / (
-                np.sqrt(square) / correction2 + self.epsilon
-            )
+            old_mean, old_square = state[f"mean/{name}"], state[f"square_mean/{name}"]
+            new[name] = moved = np.empty_like(array)
+            arrays[f"mean/{name}"] = mean = np.empty_like(old_mean)
+            arrays[f"square_mean/{name}"] = square = np.empty_like(old_square)
+            for block, delta in _blocks(array, update[name]):
+                np.add(self.beta1 * old_mean[block], (1.0 - self.beta1) * delta, out=mean[block])
+                np.add(
+                    self.beta2 * old_square[block], (1.0 - self.beta2) * np.square(delta), out=square[block]
+                )
+                step = (learning_rate / correction1) * mean[block]
+                step /= np.sqrt(square[block]) / correction2 + self.epsilon
+                np.add(array[block], step, out=moved[block])
         return new, arrays
 
 

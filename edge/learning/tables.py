@@ -33,9 +33,9 @@ def rows_at(table: Array, index: npt.NDArray[np.intp]) -> Array:
 
 @dataclass(frozen=True, slots=True)
 class TableRows:
-    """Some rows of a table [``n``, width]; the others are zero.
+    """Some rows of a table [``n``, …]; the others are zero.
 
-    ``index`` intp [m] increases; ``rows`` [m, width].
+    ``index`` intp [m] increases; ``rows`` [m, …].
     """
 
     index: npt.NDArray[np.intp]
@@ -44,9 +44,21 @@ class TableRows:
 
     def whole(self) -> Array:
         """Return the table, a new array."""
-        table: Array = np.zeros((self.n, self.rows.shape[1]), self.rows.dtype)
-        table[self.index] = self.rows
+        return self.part(0, self.n)
+
+    def part(self, first: int, end: int) -> Array:
+        """Return rows ``first`` … ``end - 1`` of the table, a new array."""
+        table: Array = np.zeros((end - first, *self.rows.shape[1:]), self.rows.dtype)
+        given = slice(*np.searchsorted(self.index, (first, end)).tolist())
+        table[self.index[given] - first] = self.rows[given]
         return table
+
+
+def columns_of(table: Array | TableRows, which: int | slice) -> Array | TableRows:
+    """Return some columns of a table [rows, width], by rows where it is."""
+    if isinstance(table, TableRows):
+        return dataclasses.replace(table, rows=table.rows[:, which])
+    return table[:, which]
 
 
 class NamedSums(Mapping[str, Array]):

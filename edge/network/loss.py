@@ -19,12 +19,14 @@ No cap by the square root of p is put on the rate: that is the limit of endless 
 four times for messages of 10 KB to 1 MB.
 
 :func:`lossy_transfer` computes one transfer, :func:`lossy_transfers` many, from the same draws and with the
-same results bit for bit. There the flights of all transfers advance together as arrays; a transfer whose tail
-is lost, and the few that are left when most have ended, continue one by one.
+same results bit for bit. There the flights of all transfers advance together as arrays, from loss to loss
+where many flights lie between; a transfer whose tail is lost, and the few that are left when most have ended,
+continue one by one.
 """
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable
 from functools import partial
@@ -66,6 +68,8 @@ _MOST_DRAWS: Final = 1 << 20
 """Draws for transfers that are computed together, which bounds the memory that they take."""
 _FEWEST_TOGETHER: Final = 48
 """Fewer transfers than this are computed faster one by one."""
+_FLIGHTS_AHEAD: Final = 12
+"""Flights without a loss that are followed at once."""
 _LOG_ERROR: Final = 1e-12
 """Relative, of a quotient of two logarithms: thousands of times that of any library."""
 MAX_BACKOFFS = 15
@@ -117,16 +121,19 @@ class LossyResults(NamedTuple):
 class _Gaps:
     """Positions of the lost packets in an endless row of packets: geometric gaps between them."""
 
-    __slots__ = ("_draw", "_log_keep", "left")
+    __slots__ = ("_next", "left")
 
-    def __init__(self, loss: float, draw: Draw, first: int) -> None:
-        self._log_keep = math.log1p(-loss)
-        self._draw = draw
-        self.left = first
+    def __init__(self, following: Callable[[], int], left: int) -> None:
+        self._next = following
+        """Returns the gap after the next loss, then the one after that, …."""
+        self.left = left
         """Packets that pass before the next one is lost."""
 
-    def next_gap(self) -> int:
-        return int(math.log(self._draw()) / self._log_keep)
+    @classmethod
+    def drawn(cls, loss: float, draw: Draw, left: int) -> _Gaps:
+        """Return gaps of which all but the first, ``left``, are drawn as they are asked for."""
+        log_keep = math.log1p(-loss)
+        return cls(lambda: int(math.log(draw()) / log_keep), left)
 
     def lost_in(self, count: int) -> tuple[int, bool]:
         """Send ``count`` packets; return how many are lost and whether the last of them is.
@@ -137,7 +144,7 @@ class _Gaps:
         while self.left < ahead:
             ahead -= self.left + 1
             lost += 1
-            self.left = self.next_gap()
+            self.left = self._next()
             if ahead == 0:
                 return lost, True
         self.left -= ahead
@@ -171,19 +178,28 @@ class _Window:
         self.origin_delay_s = 0.0
         self.reno_like = 0.0
 
-    def on_flight(self, now_s: float, period_s: float) -> None:
-        """Record that a flight was acknowledged whole at ``now_s``."""
-        if self.size < self.threshold:
-            grown = min(2.0 * self.size, max(self.threshold, self.size))
-        elif self._cubic:
-            self.reno_like += CUBIC_ALPHA
-            # Products: powers of numpy differ from those of Python in their last bits on some machines.
-            ahead_s = now_s + period_s - self.origin_s - self.origin_delay_s
-            target = self.largest + CUBIC_C * (ahead_s * ahead_s * ahead_s)
-            grown = max(self.size, self.reno_like, min(target, 1.5 * self.size))
-        else:
-            grown = self.size + 1.0
-        self.size = max(self.size, min(grown, self._limit))
+    def whole_flights(self, room: int, now_s: float, segment_s: float, period_s: float) -> tuple[int, float]:
+        """Record flights that were acknowledged whole: as many as have ``room`` packets together.
+
+        The first is sent at ``now_s``. Returns their packets, and when the last of them was acknowledged.
+        """
+        sent, size = 0, self.size
+        while sent + (flight := int(size)) <= room:
+            sent += flight
+            now_s += max(period_s, flight * segment_s)
+            if size < self.threshold:
+                grown = min(2.0 * size, self.threshold)
+            elif self._cubic:
+                self.reno_like += CUBIC_ALPHA
+                # Products: powers of numpy differ from those of Python in their last bits on some machines.
+                ahead_s = now_s + period_s - self.origin_s - self.origin_delay_s
+                target = self.largest + CUBIC_C * (ahead_s * ahead_s * ahead_s)
+                grown = max(size, self.reno_like, min(target, 1.5 * size))
+            else:
+                grown = size + 1.0
+            size = max(size, min(grown, self._limit))
+        self.size = size
+        return sent, now_s
 
     def on_loss(self, now_s: float, ahead: int) -> None:
         """Record that the flight sent until ``now_s`` lost segments, the first after ``ahead`` others.
@@ -255,7 +271,7 @@ def lossy_transfer(
     )
     # The last segment is rarely full; the others always are.
     short_by_s = (count * SEGMENT_PAYLOAD_BYTES - payload_bytes) / SEGMENT_PAYLOAD_BYTES * segment_s
-    gaps = _Gaps(loss, draw, first)
+    gaps = _Gaps.drawn(loss, draw, first)
     return _by_flights(count, segment_s, period_s, rtt_s, short_by_s, gaps, window)
 
 
@@ -272,6 +288,9 @@ def _by_flights(
 ) -> LossyResult:
     """Return the result of a transfer of which ``left`` segments are left at ``now_s``."""
     while True:
+        passed, now_s = window.whole_flights(min(gaps.left, left - 1), now_s, segment_s, period_s)
+        left -= passed
+        gaps.left -= passed
         flight = min(int(window.size), left)
         ahead = gaps.left
         lost, tail_lost = gaps.lost_in(flight)
@@ -279,10 +298,7 @@ def _by_flights(
         if flight < left:
             now_s += max(period_s, flight * segment_s)
             left -= flight - lost
-            if lost:
-                window.on_loss(now_s, ahead)
-            else:
-                window.on_flight(now_s, period_s)
+            window.on_loss(now_s, ahead)
             continue
         now_s += flight * segment_s - short_by_s
         if not lost:
@@ -400,25 +416,52 @@ class _Windows:
         window.origin_s, window.origin_delay_s, window.reno_like = origin_s, origin_delay_s, reno_like
         return window
 
-    def on_flights(self, whole: BoolArray, now_s: FloatArray, period_s: FloatArray) -> None:
-        """Do :meth:`_Window.on_flight` where a flight came through ``whole``, bool [m]."""
+    def whole_flights(
+        self, room: IntArray, now_s: FloatArray, segment_s: FloatArray, period_s: FloatArray
+    ) -> tuple[IntArray, BoolArray]:
+        """Do the first flights of :meth:`_Window.whole_flights`, and set ``now_s`` to when they are over.
+
+        Returns how many packets they have, int [m], and where there are no others, bool [m].
+        """
         size, threshold, limit, largest, origin_s, origin_delay_s, reno_like = self._columns
-        slow = whole & (size < threshold)
-        beyond = whole & ~slow
-        if slow.any():
-            # Only time-outs lead back to slow start, and those are followed one by one: no threshold.
-            np.maximum(size, np.minimum(2.0 * size, limit), out=size, where=slow)
-        if not self._cubic:
-            np.maximum(size, np.minimum(size + 1.0, limit), out=size, where=beyond)
-            return
-        np.add(reno_like, CUBIC_ALPHA, out=reno_like, where=beyond)
-        # A window at its limit remains there.
-        at = np.flatnonzero(beyond & (size < limit))
-        before = size[at]
-        ahead_s = now_s[at] + period_s[at] - origin_s[at] - origin_delay_s[at]
-        target = largest[at] + CUBIC_C * (ahead_s * ahead_s * ahead_s)
-        grown = np.maximum(np.maximum(before, reno_like[at]), np.minimum(target, 1.5 * before))
-        size[at] = np.maximum(before, np.minimum(grown, limit[at]))
+        count = min(_FLIGHTS_AHEAD, int((room // size).mean()) + 1)
+        sizes = np.empty((count + 1, len(size)))
+        sums = np.empty((count + 1, 3, len(size)))  # packets, time and reno's window after each flight
+        more = np.empty(sums.shape[1:])
+        flight, took_s, more[2] = more[0], more[1], CUBIC_ALPHA
+        sizes[0], sums[0, 0], sums[0, 1], sums[0, 2] = size, 0.0, now_s, reno_like
+        ahead_s, grown = np.empty_like(size), np.empty_like(size)
+        # Only time-outs lead back to slow start, and those are followed one by one: there is no threshold.
+        slow = size < threshold
+        some_slow = bool(slow.any())
+        for done in range(count):
+            before = sizes[done]
+            np.floor(before, out=flight)
+            np.multiply(flight, segment_s, out=took_s)
+            np.maximum(took_s, period_s, out=took_s)
+            np.add(sums[done], more, out=sums[done + 1])
+            if self._cubic:
+                np.add(sums[done + 1, 1], period_s, out=ahead_s)
+                ahead_s -= origin_s
+                ahead_s -= origin_delay_s
+                np.multiply(ahead_s, ahead_s, out=grown)
+                grown *= ahead_s
+                grown *= CUBIC_C
+                grown += largest
+                np.multiply(before, 1.5, out=ahead_s)
+                np.minimum(grown, ahead_s, out=grown)
+                np.maximum(grown, sums[done + 1, 2], out=grown)
+            else:
+                np.add(before, 1.0, out=grown)
+            if some_slow:
+                np.multiply(before, 2.0, out=grown, where=slow)
+            np.minimum(grown, limit, out=grown)
+            np.maximum(grown, before, out=sizes[done + 1])
+        flights = np.count_nonzero(sums[1:, 0] <= room, axis=0)
+        each = np.arange(len(size))
+        size[:] = sizes[flights, each]
+        sent, now_s[:], reno_like[:] = sums[flights, :, each].T
+        return sent.astype(np.int64), flights < count
 
     def on_losses(self, at: IntArray, now_s: FloatArray, ahead: IntArray) -> None:
         """Do :meth:`_Window.on_loss` at ``at``, int [k]; ``now_s`` and ``ahead`` are of those alone."""
@@ -481,9 +524,9 @@ class _Transfers:
             self._payload_bytes[plain].astype(np.float64), self._rate_bps[plain], self._rtt_s[plain]
         )
         at = np.flatnonzero(lossy)
-        # Losses on the way to ``count`` arrivals are negative binomial: two deviations suffice for most.
+        # Losses on the way to ``count`` arrivals are negative binomial: three deviations suffice for most.
         mean = count[at] * loss[at] / (1.0 - loss[at])
-        drawn = (mean + 2.0 * np.sqrt(mean / (1.0 - loss[at])) + 3.0).astype(np.int64)
+        drawn = (mean + 3.0 * np.sqrt(mean / (1.0 - loss[at])) + 3.0).astype(np.int64)
         batch = np.cumsum(drawn) // _MOST_DRAWS
         for together in np.split(np.arange(len(at)), np.flatnonzero(np.diff(batch)) + 1):
             if len(together) < _FEWEST_TOGETHER:
@@ -558,12 +601,19 @@ class _Transfers:
         while whole.shape[1] >= _FEWEST_TOGETHER:
             at, left, sent, seen, first = whole
             now_s, short_by_s, segment_s, period_s = times
-            flight = np.minimum(windows.size.astype(np.int64), left)
+            room = np.minimum(places.take(seen) - sent, left - 1)
+            passed, eventful = windows.whole_flights(room, now_s, segment_s, period_s)
+            left -= passed
+            sent += passed
+            # The next flight loses packets or is the last; of a transfer that is not as far, nothing is sent.
+            flight = np.minimum(windows.size.astype(np.int64), left) * eventful
             end = sent + flight
-            seen_then = np.searchsorted(places, end)
+            seen_then = seen.copy()
+            while (more := places.take(seen_then) < end).any():
+                seen_then += more
             lost = seen_then - seen
             sending_s = flight * segment_s
-            took_s = np.maximum(period_s, sending_s)
+            took_s = np.maximum(period_s, sending_s) * eventful
             final = np.flatnonzero(flight == left)
             over = tail_lost = final
             if final.size:
@@ -577,7 +627,6 @@ class _Transfers:
             now_s += took_s
             hit = np.flatnonzero(lost)
             windows.on_losses(hit, now_s[hit], places[seen[hit]] - sent[hit])
-            windows.on_flights(lost == 0, now_s, period_s)
             left -= flight - lost
             sent[:], seen[:] = end, seen_then
             if final.size:
@@ -595,8 +644,8 @@ class _Transfers:
         """Compute the rest of one transfer, given as in :meth:`_fly`."""
         i, left, sent, seen, first = whole.tolist()
         now_s, short_by_s, segment_s, period_s = times.tolist()
-        draw = uniform_source(self._frame_keys.item(i), LOSS + seen - first + 1)
-        gaps = _Gaps(self._loss.item(i), draw, places.item(seen) - sent)
+        following = (places.item(at + 1) - places.item(at) - 1 for at in itertools.count(seen))
+        gaps = _Gaps(following.__next__, places.item(seen) - sent)
         self._record(
             i,
             partial(
@@ -641,7 +690,7 @@ def handshake_time(rtt_s: float, rate_bps: float, handshakes: int, loss: float, 
     first = int(math.log(draw()) / math.log1p(-loss))
     if first >= 2 * handshakes:
         return seconds
-    gaps = _Gaps(loss, draw, first)
+    gaps = _Gaps.drawn(loss, draw, first)
     timeout_s = SYN_TIMEOUT_S
     for _ in range(handshakes):
         sent = 1

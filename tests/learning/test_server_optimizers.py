@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from pydantic import TypeAdapter, ValidationError
 
+from edge.learning import server_optimizers
 from edge.learning.server_optimizers import (
     AdagradSettings,
     AdamSettings,
@@ -15,6 +16,7 @@ from edge.learning.server_optimizers import (
     ServerOptimizer,
     SgdSettings,
 )
+from edge.learning.tables import TableRows
 
 START = {"w": np.array([1.0, -2.0])}
 UPDATES = [{"w": np.array([0.5, -1.0])}, {"w": np.array([0.25, 2.0])}]
@@ -66,6 +68,43 @@ def test_adams_epsilon_is_added_to_the_corrected_root() -> None:
         START, AdamSettings(kind="adam", epsilon=0.5).initial(START), UPDATES[0], 0.1
     )
     np.testing.assert_allclose(parameters["w"], [1 + 0.1 * 0.5 / 1.0, -2 - 0.1 * 1.0 / 1.5])
+
+
+@pytest.mark.parametrize(
+    "optimizer",
+    [
+        SgdSettings(kind="sgd"),
+        SgdSettings(kind="sgd", momentum=0.9),
+        AdagradSettings(kind="adagrad"),
+        AdamSettings(kind="adam"),
+    ],
+)
+def test_blocks_and_changes_by_rows_make_no_difference(
+    optimizer: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rng, index = np.random.default_rng(3), np.array([0, 5, 6, 12])
+    start = {
+        "table": rng.standard_normal((13, 3)).astype(np.float32),
+        "row": rng.standard_normal(13).astype(np.float32),
+    }
+    results = []
+    for numbers, by_rows in ((10**6, False), (10**6, True), (9, False), (9, True)):
+        monkeypatch.setattr(server_optimizers, "_BLOCK_NUMBERS", numbers)
+        parameters, state = start, optimizer.initial(start)
+        changes = np.random.default_rng(4)
+        for _ in range(3):
+            rows = {
+                "table": TableRows(index, changes.standard_normal((4, 3)).astype(np.float32), 13),
+                "row": TableRows(index, changes.standard_normal(4).astype(np.float32), 13),
+            }
+            update = rows if by_rows else {name: table.whole() for name, table in rows.items()}
+            parameters, state = optimizer.apply(parameters, state, update, 0.1)
+        results.append({**parameters, **state})
+    first, *others = results
+    assert not np.array_equal(first["table"], start["table"])
+    for other in others:
+        assert first.keys() == other.keys()
+        assert all(first[name].tobytes() == other[name].tobytes() for name in first)
 
 
 @pytest.mark.parametrize("kind", ["sgd", "adagrad", "adam"])

@@ -224,7 +224,7 @@ CONGESTION: st.SearchStrategy[Congestion] = st.sampled_from(["cubic", "reno"])
 @given(
     seed=st.integers(0, 2**32),
     count=st.integers(1, 200),
-    segments=st.sampled_from([1, 12, 100, 700]),
+    segments=st.sampled_from([1, 12, 100, 700, 5_000]),
     loss=st.sampled_from([0.0, 1e-9, 0.001, 0.02, 0.1, 0.3, 0.5]),
     fast=st.booleans(),
     congestion=CONGESTION,

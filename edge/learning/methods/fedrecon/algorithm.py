@@ -39,7 +39,7 @@ from edge.learning.proximal import Pull, proximal_item_steps, pull_of
 from edge.learning.row_uploads import RowRecommender, RowUploads
 from edge.learning.score_descent import fit_users, item_steps
 from edge.learning.server_optimizers import SgdSettings
-from edge.learning.tables import TableRows, TableVersions
+from edge.learning.tables import TableRows, TableVersions, columns_of
 from edge.learning.updates import (
     ITEMS,
     ROWS,
@@ -218,13 +218,11 @@ class FedRecon(RowRecommender):
         And of the ``others``, further arrays of the state, by name: those of a method around this one.
         """
         s = self.settings
-        if isinstance(rows, TableRows):
-            if self._by_rows and not others:
-                return self._apply_rows(state, rows, round_number), optimizer_state
-            rows = rows.whole()
-        update = {FACTORS: rows[:, : s.factors]}
+        if isinstance(rows, TableRows) and self._by_rows and not others:
+            return self._apply_rows(state, rows, round_number), optimizer_state
+        update = {FACTORS: columns_of(rows, slice(s.factors))}
         if s.item_bias:
-            update[BIAS] = rows[:, s.factors]
+            update[BIAS] = columns_of(rows, s.factors)
         update |= others
         rate = s.learning_rate * s.schedule.factor(round_number)
         trained = {name: state[name] for name in update}
