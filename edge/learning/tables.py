@@ -5,6 +5,7 @@ What a round costs follows from the rows that its devices touch, not from the nu
 
 from __future__ import annotations
 
+import dataclasses
 import sys
 from collections.abc import Iterator, Mapping
 from typing import Any
