@@ -90,7 +90,7 @@ def tuned(study: Study, seed: int, trials: int, folder: Path) -> tuple[float, st
     space, goal = read_request(None, ranges, study.minimise, None)
     plan = TuningPlan(load(shipped_files()[study.scenario], study.settings), space, goal, trials, seed=seed)
     best = run_tuning(
-        plan, target=folder / f"tune{seed}", choice=ClusterChoice(workers=1), on_trial=lambda _: None
+        plan, target=folder / f"tune{seed}", choice=ClusterChoice(workers=1), on_trial=lambda *_: None
     ).best
     if best is None or best.ended.value is None:
         return math.inf, "none"

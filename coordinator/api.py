@@ -24,6 +24,7 @@ import numpy.typing as npt
 import pyarrow.csv
 from rich.console import Console, RenderableType
 
+from coordinator.cluster import EngineName
 from coordinator.cluster.opening import ClusterChoice
 from coordinator.engine.facts import MetricValue
 from coordinator.engine.progress import (
@@ -502,17 +503,21 @@ def sweep(
     set: Settings | None = None,
     plugins: Plugins = (),
     jobs: int | None = None,
+    engine: EngineName = "local",
+    address: str | None = None,
     out: str | os.PathLike[str] | None = None,
     on_result: Callable[[Cell, int, Result], object] | None = None,
 ) -> SweepResult:
-    """Run all cells of a scenario's section ``sweep`` in processes; runs that are finished already are kept.
+    """Run all cells of a scenario's section ``sweep`` in parallel; runs that are finished already are kept.
 
     In a script call it under ``if __name__ == "__main__":``, as every process imports the script.
 
     Parameters
     ----------
     scenario, set, plugins : as :func:`run` has them.
-    jobs : processes, by default as many as there are processors.
+    jobs : runs at a time, by default as many as there are processors.
+    engine, address : ``local``, processes of this host, or ``ray``, actors of the Ray cluster at an address;
+        without one, that of the variable RAY_ADDRESS, or one that is started here.
     out : directory of the sweep, by default ``runs/<scenario>-sweep``.
     on_result : is called with cell, seed and result of each run, in the order in which they end.
 
@@ -521,6 +526,8 @@ def sweep(
     ScenarioError : with every error of the scenario and of its cells.
     ValueError : it has no section ``sweep``.
     RunDirectoryError : the directory cannot be written.
+    ClusterError : there is no Ray cluster at the address.
+    MissingExtraError : Ray is not installed.
     """
     made = _scenario(scenario, set, None, plugins)
     cells = made.cells
@@ -528,11 +535,11 @@ def sweep(
         raise ValueError(f"{made.name} has no section 'sweep'; add one with set, or call run")
     target = _RUNS / f"{made.name}-sweep" if out is None else Path(out)
 
-    def report(cell: Cell, seed: int, result: Result) -> None:
+    def report(cell: Cell, seed: int, result: Result, _: float | None) -> None:
         if on_result is not None:
             on_result(cell, seed, result)
 
-    outcome = run_sweep(cells, target=target, choice=ClusterChoice(workers=jobs), on_result=report)
+    outcome = run_sweep(cells, target=target, choice=ClusterChoice(engine, jobs, address), on_result=report)
     return SweepResult(target, outcome.cells, outcome.exit_code is ExitCode.INTERRUPTED)
 
 

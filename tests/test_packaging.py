@@ -24,7 +24,7 @@ PROVIDED_BY = {
     "mlflow": "mlflow-skinny",
 }
 """The distribution to depend on, where it is not called like what is imported."""
-OPTIONAL = ("dp", "export", "mlflow", "pytest", "service", "tensorboard", "torch", "tune")
+OPTIONAL = ("dp", "export", "mlflow", "pytest", "ray", "service", "tensorboard", "torch", "tune")
 """Extras whose packages are imported by the product, inside the functions that need them."""
 PYTEST_PLUGIN = ROOT / "recfleet" / "pytest_plugin.py"
 """Is imported by pytest alone, and so may import it."""

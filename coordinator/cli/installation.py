@@ -56,6 +56,7 @@ EXTRAS: Final[Mapping[str, str]] = {
     "pytest": "scenarios as tests (the fixture recfleet_run)",
     "service": "figures of a service for Prometheus",
     "mlflow": "runs in MLflow (--sink mlflow)",
+    "ray": "workers on a Ray cluster (--engine ray)",
     "tensorboard": "runs in TensorBoard (--sink tensorboard)",
     "tune": "the search for settings (recfleet tune)",
     "torch": "methods whose models are modules of PyTorch",

@@ -14,6 +14,7 @@ import click
 from click.shell_completion import CompletionItem
 
 from coordinator.cli.refusals import refusals
+from coordinator.cluster import ENGINES
 from coordinator.engine.run_files import RESOLVED_SCENARIO
 from coordinator.scenario import MAX_WORKERS
 from coordinator.scenario.errors import did_you_mean
@@ -125,6 +126,22 @@ scenario_name: Final = KnownName("shipped scenario", "coordinator.scenario.shipp
 
 worker_count = click.IntRange(1, MAX_WORKERS)
 """Type of an option that says how many processes or threads."""
+
+engine_option = click.option(
+    "--engine",
+    type=click.Choice(ENGINES),
+    default=ENGINES[0],
+    show_default=True,
+    help="Where workers live: in processes of this host, or on a Ray cluster (extra recfleet[ray]).",
+)
+"""``--engine NAME``."""
+
+address_option = click.option(
+    "--address",
+    metavar="HOST:PORT",
+    help="Ray cluster that runs already, or 'auto'; by default RAY_ADDRESS, else Ray is started here.",
+)
+"""``--address HOST:PORT``, for ``--engine ray``."""
 
 setting_option = click.option(
     "--set",

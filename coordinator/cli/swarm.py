@@ -14,6 +14,7 @@ from coordinator.cli.consoles import console
 from coordinator.cli.options import SWARM_SCENARIOS
 from coordinator.cli.termination import termination_interrupts
 from coordinator.cli.upgrade import load_with_notes
+from coordinator.cluster import EngineName
 from coordinator.cluster.opening import ClusterChoice
 from coordinator.results.junit import write_junit
 from coordinator.scenario.exit_codes import ExitCode
@@ -39,6 +40,8 @@ def swarm(
     minutes: float | None,
     seconds: float | None,
     workers: int | None,
+    engine: EngineName,
+    address: str | None,
     keep_going: bool,
     minimise: bool,
     out: Path,
@@ -48,7 +51,8 @@ def swarm(
     if minutes is not None and seconds is not None:
         raise click.UsageError("--minutes and --seconds say the same; leave one out")
     if scenario is not None:
-        given = {"--only": only, "--replay": replay, "--workers": workers}
+        given = {"--only": only, "--replay": replay, "--workers": workers, "--address": address}
+        given |= {"--engine": engine if engine != "local" else None}
         given |= {"--no-minimise": not minimise, "--junit": junit_file}
         unfit = [name for name, value in given.items() if value]
         if unfit:
@@ -60,7 +64,7 @@ def swarm(
         raise click.UsageError("--set changes a scenario; name the SCENARIO")
     if only and scenarios is not None:
         raise click.UsageError("--only says which scenarios to run; leave --scenarios out")
-    choice = ClusterChoice(workers=workers)
+    choice = ClusterChoice(engine, workers, address)
     if replay is not None:
         if only or scenarios is not None or junit_file is not None:
             raise click.UsageError("--replay runs one file; leave --only, --scenarios and --junit out")

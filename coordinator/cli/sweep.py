@@ -11,7 +11,9 @@ from coordinator.cli.libraries import limit_blas_threads
 from coordinator.cli.refusals import Refusal
 from coordinator.cli.termination import termination_interrupts
 from coordinator.cli.upgrade import load_with_notes
+from coordinator.cluster import EngineName
 from coordinator.cluster.opening import ClusterChoice
+from coordinator.engine.progress import left_in_words
 from coordinator.engine.run_files import SWEEP_TABLE, write_atomically
 from coordinator.results.junit import suite_of_cell, write_junit
 from coordinator.results.sweep import Result, held_cells, sweep_tables
@@ -27,6 +29,8 @@ def sweep(
     scenario: Path,
     settings: tuple[str, ...],
     jobs: int | None,
+    engine: EngineName,
+    address: str | None,
     out: Path | None,
     everything: bool,
     json_file: Path | None,
@@ -41,18 +45,21 @@ def sweep(
     total = sum(len(cell.runs) for cell in cells)
     done = 0
 
-    def report(cell: Cell, seed: int, result: Result) -> None:
+    def report(cell: Cell, seed: int, result: Result, left_s: float | None) -> None:
         nonlocal done
         done += 1
         how = f"{result.status}, kept" if result.kept else result.status
         said = result.error or next((one["reason"] for one in result.verdicts if one["implicit"]), None)
         why = "" if said is None else f": {said}"
-        click.echo(f"{done}/{total} cell {cell.number}, {cell.label}, seed {seed}: {how}{why}", err=True)
+        line = f"{done}/{total} cell {cell.number}, {cell.label}, seed {seed}: {how}{why}"
+        click.echo(line + left_in_words(left_s), err=True)
 
     # The workers inherit it; here it comes too late.
     limit_blas_threads()
     with termination_interrupts():
-        outcome = run_sweep(cells, target=target, choice=ClusterChoice(workers=jobs), on_result=report)
+        outcome = run_sweep(
+            cells, target=target, choice=ClusterChoice(engine, jobs, address), on_result=report
+        )
     if json_file is not None:
         write_atomically(json_file, (target / SWEEP_TABLE).read_bytes())
     if junit_file is not None:

@@ -13,7 +13,9 @@ from coordinator.cli.consoles import console
 from coordinator.cli.libraries import limit_blas_threads
 from coordinator.cli.termination import termination_interrupts
 from coordinator.cli.upgrade import load_with_notes
+from coordinator.cluster import EngineName
 from coordinator.cluster.opening import ClusterChoice
+from coordinator.engine.progress import left_in_words
 from coordinator.engine.run_files import REPORT, SWEEP_TABLE, write_atomically
 from coordinator.results.figures import show
 from coordinator.results.report.page import report_of
@@ -40,6 +42,8 @@ def tune(
     repeat: int,
     seed: int,
     jobs: int | None,
+    engine: EngineName,
+    address: str | None,
     out: Path | None,
     everything: bool,
     json_file: Path | None,
@@ -50,17 +54,19 @@ def tune(
     plan = TuningPlan(loaded, space, goal, trials, repeat, seed)
     target = _RUNS / f"{loaded.name}-tune" if out is None else out
 
-    def report(trial: EndedTrial) -> None:
+    def report(trial: EndedTrial, left_s: float | None) -> None:
         if not trial.kept:
             said = f": {trial.ended.error}" if trial.ended.error else ""
             figure = "" if trial.ended.value is None else f", {goal.name} {_shown(trial)}"
             line = f"{trial.number}/{trials} {trial.cell.label}: {trial.ended.how}{figure}{said}"
-            click.echo(line, err=True)
+            click.echo(line + left_in_words(left_s), err=True)
 
     # The workers inherit it; here it comes too late.
     limit_blas_threads()
     with termination_interrupts():
-        outcome = run_tuning(plan, target=target, choice=ClusterChoice(workers=jobs), on_trial=report)
+        outcome = run_tuning(
+            plan, target=target, choice=ClusterChoice(engine, jobs, address), on_trial=report
+        )
     if json_file is not None:
         write_atomically(json_file, (target / SWEEP_TABLE).read_bytes())
     output = console()

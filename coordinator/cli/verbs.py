@@ -19,8 +19,10 @@ from click.shell_completion import CompletionItem
 from coordinator.cli.options import (
     SWARM_SCENARIOS,
     KnownName,
+    address_option,
     device_range,
     duration_s,
+    engine_option,
     json_option,
     junit_option,
     lifetime_s,
@@ -447,6 +449,8 @@ def fit_profiles() -> None:
 @click.argument("scenario", type=scenario_file)
 @setting_option
 @click.option("--jobs", type=worker_count, metavar="N", help="Runs at a time; by default one a processor.")
+@engine_option
+@address_option
 @click.option(
     "--out",
     type=_PATH,
@@ -506,6 +510,8 @@ def sweep() -> None:
 @click.option("--seed", type=click.IntRange(min=0), default=1, show_default=True, help="Seed of the search.")
 @setting_option
 @click.option("--jobs", type=worker_count, metavar="N", help="Runs at a time; by default one a processor.")
+@engine_option
+@address_option
 @click.option(
     "--out",
     type=_PATH,
@@ -579,7 +585,9 @@ def log() -> None:
 @click.option("--replay", type=scenario_file, metavar="SCENARIO", help="Run and check one scenario.")
 @click.option("--minutes", type=click.FloatRange(min=0, min_open=True), help="Begin no scenario after that.")
 @click.option("--seconds", type=click.FloatRange(min=0, min_open=True), help="The same, in seconds.")
-@click.option("--workers", type=worker_count, help="Processes; by default one a processor.")
+@click.option("--workers", type=worker_count, help="Scenarios at a time; by default one a processor.")
+@engine_option
+@address_option
 @click.option("--keep-going", is_flag=True, help="Go on after a scenario has failed, or a promise broke.")
 @click.option("--minimise/--no-minimise", default=True, help="Make failing scenarios small; done by default.")
 @click.option(

@@ -21,6 +21,10 @@ STARTED: Final = ""
 """The method of the call that ends when a worker has been made."""
 
 
+class ClusterError(RecfleetError):
+    """An engine cannot be reached or started, or a worker cannot live where it has put it."""
+
+
 class WorkerLostError(RecfleetError):
     """A worker is gone, and with it its state and the calls that it had not returned from.
 

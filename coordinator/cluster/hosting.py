@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pickle
-import sys
 import threading
 import traceback
 from collections.abc import Sequence
@@ -49,6 +48,12 @@ def _failure(error: Exception) -> CallOutcome:
     return CallOutcome(error=error, trace="".join(traceback.format_exception(error)))
 
 
+def unpack(packed: bytes) -> CallOutcome:
+    """Return an outcome, as a worker has pickled it."""
+    outcome: CallOutcome = pickle.loads(packed)
+    return outcome
+
+
 def _pack(outcome: CallOutcome) -> bytes:
     """Pickle an outcome; of one that cannot be pickled, or not be read again, what it was."""
     try:
@@ -62,15 +67,9 @@ def _pack(outcome: CallOutcome) -> bytes:
 
 
 class HostedWorker:
-    """Makes the worker, and does its calls.
+    """Makes the worker, and does its calls."""
 
-    Parameters
-    ----------
-    name : of the worker; it stands before each line that its process writes to standard error.
-    """
-
-    def __init__(self, name: str) -> None:
-        sys.stderr = NamedLines(name, sys.stderr)
+    def __init__(self) -> None:
         self._worker: object = None
         self._failed: CallOutcome | None = None
         self._interrupted = False
@@ -83,13 +82,17 @@ class HostedWorker:
             factory, arguments = pickle.loads(made_by)
             worker = factory(*arguments)
         except Exception as error:
-            self._failed = _failure(error)
-            return _pack(self._failed)
+            return self.refuse(error)
         with self._lock:
             self._worker = worker
             if self._interrupted:
                 self._pass_on()
         return _pack(CallOutcome())
+
+    def refuse(self, error: Exception) -> bytes:
+        """Let every call end with the error that kept the worker from being made; return it, pickled."""
+        self._failed = _failure(error)
+        return _pack(self._failed)
 
     def answer(self, request: bytes) -> bytes:
         """Do a call; return the outcome, pickled."""

@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import multiprocessing
 import os
-import pickle
 import signal
 import sys
 import threading
@@ -23,7 +22,7 @@ from queue import SimpleQueue
 from typing import Final
 
 from coordinator.cluster.base import Call, Cluster, Worker, WorkerLostError
-from coordinator.cluster.hosting import CallOutcome, HostedWorker
+from coordinator.cluster.hosting import CallOutcome, HostedWorker, NamedLines, unpack
 from coordinator.cluster.interrupts import signals_ignored
 from edge.core import plugins
 
@@ -39,7 +38,8 @@ def serve(pipe: Connection, name: str, made_by: bytes, given: Sequence[str]) -> 
     os.setsid()
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     threading.Thread(target=_end_with_parent, daemon=True).start()
-    hosted = HostedWorker(name)
+    sys.stderr = NamedLines(name, sys.stderr)
+    hosted = HostedWorker()
     requests: SimpleQueue[bytes | None] = SimpleQueue()
     threading.Thread(target=_read, args=(pipe, requests, hosted), daemon=True).start()
     try:
@@ -164,7 +164,7 @@ class LocalCluster(Cluster):
             process.pipe.close()
             process.lose(worker, process.exit_of())
             return
-        process.calls.popleft().end(pickle.loads(answer))
+        process.calls.popleft().end(unpack(answer))
 
     def interrupt(self, worker: Worker) -> None:
         """Ask a worker to end its calls in order; do not wait."""

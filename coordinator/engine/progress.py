@@ -114,6 +114,45 @@ class InterruptibleProgress(RunObserver):
             raise KeyboardInterrupt
 
 
+class TimeLeft:
+    """Estimates how long work still takes of which every part takes about as long.
+
+    Parameters
+    ----------
+    total : parts.
+    workers : parts that are done at a time.
+    clock : seconds of wall time, monotonic.
+    """
+
+    def __init__(self, total: int, workers: int, clock: Callable[[], float] = time.monotonic) -> None:
+        self._left = total
+        self._workers = min(workers, total)
+        self._clock = clock
+        self._started_s = clock()
+        self._done = 0
+
+    def skipped(self) -> None:
+        """Count a part that took no time."""
+        self._left -= 1
+
+    def done(self) -> None:
+        """Count a part that has ended."""
+        self._left -= 1
+        self._done += 1
+
+    def left_s(self) -> float | None:
+        """Return how long the rest takes, seconds; None as long as no part has ended."""
+        if not self._done:
+            return None
+        # The first that end were begun together.
+        return self._left * (self._clock() - self._started_s) / max(self._done, self._workers)
+
+
+def left_in_words(left_s: float | None) -> str:
+    """Return what a line of progress says of the time left, to be appended; empty where nothing is known."""
+    return "" if not left_s else f"; about {format_duration(float(f'{left_s:.1e}'))} left"
+
+
 class PlainProgress(RunObserver):
     """A line per round, at most one a second; the first, the last and every abandoned round always.
 

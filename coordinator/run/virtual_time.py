@@ -26,9 +26,8 @@ from coordinator.simulation.faults.striking import FaultsOfRun
 from device_profiles.dataclass import dataclass
 from edge.clock import virtual as clock
 from edge.clock.virtual import VirtualClockLoop
-from edge.core import plugins
 from edge.crypto.entropy import SecretSource
-from edge.device.compute import ComputeQueue, Executor, InlineExecutor, PooledExecutor
+from edge.device.compute import ComputeQueue, Executor, InlineExecutor
 from edge.network.link import SimulatedNetwork
 
 _COLLECTOR: Final = threading.Lock()
@@ -177,12 +176,11 @@ def _executor(workers: int) -> Iterator[Executor]:
     if workers == 0:
         yield InlineExecutor()
         return
-    import multiprocessing  # noqa: PLC0415
-    from concurrent.futures import ProcessPoolExecutor  # noqa: PLC0415
+    from coordinator.cluster.kernels import ClusterExecutor  # noqa: PLC0415 - multiprocessing takes a while
+    from coordinator.cluster.local import LocalCluster  # noqa: PLC0415
 
-    context = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(workers, context, plugins.load_all, (plugins.loaded(),)) as pool:
-        yield PooledExecutor(pool, workers)
+    with LocalCluster(workers) as cluster:
+        yield ClusterExecutor(cluster)
 
 
 @contextlib.contextmanager

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import time
 from collections import Counter, deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sized
 from dataclasses import field
 from typing import Any
 
@@ -53,6 +53,7 @@ class Findings:
     coverage : what they covered, together.
     wall_s : how long it took.
     busy_s : how long the scenarios took, added up over processes.
+    left_s : about how long it still takes; None where that is not known.
     interrupted : whether it was ended before its time.
     """
 
@@ -62,6 +63,7 @@ class Findings:
     coverage: Coverage = field(default_factory=Counter)
     wall_s: float = 0.0
     busy_s: float = 0.0
+    left_s: float | None = None
     interrupted: bool = False
 
     @property
@@ -135,7 +137,12 @@ class _Campaign:
         self._report()
 
     def _report(self) -> None:
-        self.found.wall_s = self.elapsed_s()
+        found, plan = self.found, self._plan
+        found.wall_s = self.elapsed_s()
+        limits_s = [] if plan.seconds is None else [max(0.0, plan.seconds - found.wall_s)]
+        if isinstance(plan.indices, Sized) and found.scenarios:
+            limits_s.append((len(plan.indices) - found.scenarios) * found.wall_s / found.scenarios)
+        found.left_s = min(limits_s, default=None)
         self._progress(self.found)
 
     def elapsed_s(self) -> float:

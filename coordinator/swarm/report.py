@@ -10,6 +10,7 @@ from typing import Final
 from rich.console import Group
 from rich.table import Table
 
+from coordinator.engine.progress import left_in_words
 from coordinator.results.junit import Case, Suite
 from coordinator.scenario.load import LoadedScenario
 from coordinator.swarm.breaking import Search, SearchBounds
@@ -27,7 +28,8 @@ NAMES: Final = (VALID, *(invariant.name for invariant in INVARIANTS), REPLAYS)
 def progress_line(found: Findings) -> str:
     """Return how far a swarm is."""
     failures = f", {len(found.failures)} failed" if found.failures else ""
-    return f"{found.scenarios:,} scenarios, {found.per_minute:,.0f} a minute{failures}"
+    left = left_in_words(found.left_s)
+    return f"{found.scenarios:,} scenarios, {found.per_minute:,.0f} a minute{failures}{left}"
 
 
 def render(found: Findings) -> Group:

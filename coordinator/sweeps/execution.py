@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from coordinator.cluster.opening import ClusterChoice
+from coordinator.engine.progress import TimeLeft
 from coordinator.engine.run_files import MANIFEST, SWEEP_TABLE, write_atomically
 from coordinator.results.run_directory import RunDirectoryError, make_folder, run_name, write_json
 from coordinator.results.sweep import UNHELD, CellResult, Result, csv_text, json_table
@@ -37,7 +38,7 @@ def run_sweep(
     *,
     target: Path,
     choice: ClusterChoice,
-    on_result: Callable[[Cell, int, Result], None],
+    on_result: Callable[[Cell, int, Result, float | None], None],
 ) -> SweepOutcome:
     """Do the runs of a sweep and write its tables.
 
@@ -47,7 +48,8 @@ def run_sweep(
     target : its directory.
     choice : where runs are done, and how many at a time. Workers have the environment of this process, and
         with it how many threads BLAS uses.
-    on_result : receives the cell, the seed and the result of each run, in the order in which they end.
+    on_result : receives the cell, the seed and the result of each run, in the order in which they end, and
+        about how many seconds the others still take, if that is known.
 
     A ``KeyboardInterrupt`` ends what is running in order; the tables then hold what has been finished.
 
@@ -68,11 +70,16 @@ def run_sweep(
 
     def note(number: int, result: Result) -> None:
         found[number] = result
+        if result.kept:
+            time_left.skipped()
+        else:
+            time_left.done()
         note_error(tasks[number].target, result)
         cell, loaded = places[number]
-        on_result(cell, loaded.scenario.seed, result)
+        on_result(cell, loaded.scenario.seed, result, time_left.left_s())
 
     with alone(target, "a sweep"), choice.open() as cluster:
+        time_left = TimeLeft(len(tasks), cluster.limit)
         interrupted = run_all(tasks, cluster, note)
         results = tuple(_cell_results(cells, found))
         repeat = len(cells[0].runs)

@@ -15,6 +15,7 @@ from typing import Any, Final, TypeAlias
 from coordinator.cluster.jobs import TRIES
 from coordinator.cluster.opening import ClusterChoice
 from coordinator.engine.host import host_facts
+from coordinator.engine.progress import TimeLeft
 from coordinator.engine.run_files import MANIFEST, SWEEP_TABLE, write_atomically
 from coordinator.results.figures import Figure, show
 from coordinator.results.run_directory import RunDirectoryError, make_folder, run_name, write_json
@@ -43,6 +44,7 @@ __all__ = ["BEST", "EndedTrial", "TuningOutcome", "TuningPlan", "ranked", "run_t
 
 BEST: Final = "best.yaml"
 """The scenario of the best trial."""
+OnTrial: TypeAlias = "Callable[[EndedTrial, float | None], None]"
 Settings: TypeAlias = tuple[tuple[str, str], ...]
 """Pairs of key and value, as text."""
 
@@ -188,9 +190,7 @@ def _scenarios(plan: TuningPlan, point: Point) -> tuple[LoadedScenario, ...]:
     return repeats(plan.loaded, document, plan.repeat)
 
 
-def run_tuning(
-    plan: TuningPlan, *, target: Path, choice: ClusterChoice, on_trial: Callable[[EndedTrial], None]
-) -> TuningOutcome:
+def run_tuning(plan: TuningPlan, *, target: Path, choice: ClusterChoice, on_trial: OnTrial) -> TuningOutcome:
     """Do the trials of a tuning, and write its tables and the best scenario.
 
     Parameters
@@ -198,7 +198,8 @@ def run_tuning(
     plan : what to do. With one worker the trials follow from it alone, however often they were interrupted.
     target : the directory; trials that have ended in it are kept.
     choice : where runs are done, and how many at a time.
-    on_trial : receives each trial when it has ended, those that were kept first.
+    on_trial : receives each trial when it has ended, those that were kept first, and about how many seconds
+        the others still take, if that is known.
 
     A ``KeyboardInterrupt`` ends what is running in order; the tables then hold what has been finished.
 
@@ -216,6 +217,7 @@ def run_tuning(
     with alone(target, "a tuning"):
         tuning = _Tuning(plan, target, on_trial)
         with choice.open() as cluster:
+            tuning.begin(cluster.limit)
             interrupted = run_all(tuning.tasks(), cluster, tuning.note)
         tuning.write_tables()
     return tuning.outcome(interrupted=interrupted)
@@ -233,7 +235,7 @@ class _RunningTrial:
 class _Tuning:
     """The trials of a tuning: what has ended, what is running, and what is tried next."""
 
-    def __init__(self, plan: TuningPlan, target: Path, on_trial: Callable[[EndedTrial], None]) -> None:
+    def __init__(self, plan: TuningPlan, target: Path, on_trial: OnTrial) -> None:
         self._plan, self._target, self._on_trial = plan, target, on_trial
         identity = {
             "scenario": plan.loaded.hash,
@@ -257,6 +259,7 @@ class _Tuning:
         self._data_are_known = False
         """Whether a kept run has been found to be of the data that are there now."""
         self._exhausted = False
+        self._time_left: TimeLeft | None = None
         for ended in self._journal.ended():
             self._keep(ended)
 
@@ -265,6 +268,11 @@ class _Tuning:
         """The best trial that held its thresholds."""
         first = ranked(self._trials, self._plan.goal)[:1]
         return first[0] if first and first[0].held else None
+
+    def begin(self, workers: int) -> None:
+        """Begin to count the time, with runs of so many workers."""
+        left, at_a_time = self._plan.trials - len(self._trials), max(1, workers // self._plan.repeat)
+        self._time_left = TimeLeft(left, at_a_time)
 
     def tasks(self) -> Iterator[Task]:
         """Yield the runs of one trial after another; the next is chosen when a process is free for it."""
@@ -407,7 +415,9 @@ class _Tuning:
         self._trials.append(trial)
         if self.best is not before:
             self._write_best()
-        self._on_trial(trial)
+        if self._time_left is not None:
+            self._time_left.done()
+        self._on_trial(trial, None if self._time_left is None else self._time_left.left_s())
 
     def _keep(self, ended: Ended) -> None:
         """Take a trial that had ended before, with what is left of its runs."""
@@ -434,7 +444,7 @@ class _Tuning:
             results[seed] = self._with(result, figure)
         trial = EndedTrial(number, ended, cell, results, unit, kept=True)
         self._trials.append(trial)
-        self._on_trial(trial)
+        self._on_trial(trial, None)
 
     def _write_best(self) -> None:
         best = self.best

@@ -12,7 +12,6 @@ executor and number of workers cannot change a result.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from concurrent.futures import Executor as _PoolExecutor
 from typing import Any, Generic, Protocol, TypeVar
 
 import numpy as np
@@ -44,7 +43,7 @@ class Executor(Protocol):
         """Return the results of ``clients``, in order."""
 
 
-def _run(task: Callable[[], Iterable[R]]) -> Iterable[R]:
+def run_task(task: Callable[[], Iterable[R]]) -> Iterable[R]:
     """Return the results of a task.
 
     Of a model that has run away, values overflow. That is no surprise: whoever uses a result that is not
@@ -59,29 +58,7 @@ class InlineExecutor:
 
     def run(self, kernel: Kernel[R], clients: Clients) -> Iterable[R]:
         """Return the results of ``clients``, in order."""
-        return _run(kernel(clients))
-
-
-class PooledExecutor:
-    """Splits a batch over the workers of a ``concurrent.futures`` pool and waits for all of them.
-
-    Parameters
-    ----------
-    pool : a thread or process pool, owned by the caller.
-    workers : number of parts a batch is split into.
-    """
-
-    def __init__(self, pool: _PoolExecutor, workers: int) -> None:
-        if workers < 1:
-            raise ValueError(f"a pool has at least 1 worker, not {workers}")
-        self._pool = pool
-        self._workers = workers
-
-    def run(self, kernel: Kernel[R], clients: Clients) -> Iterable[R]:
-        """Return the results of ``clients``, in order, computed in parts."""
-        parts = [part for part in np.array_split(clients, self._workers) if len(part)]
-        futures = [self._pool.submit(_run, kernel(part)) for part in parts]
-        return [result for future in futures for result in future.result()]
+        return run_task(kernel(clients))
 
 
 class _Batch(Generic[R]):

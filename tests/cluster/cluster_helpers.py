@@ -8,6 +8,9 @@ import threading
 import time
 from pathlib import Path
 
+NEEDS_RAY = "needs Ray: pip install 'recfleet[ray]'"
+"""Why a test of Ray is skipped."""
+
 
 class Counter:
     """Counts; a worker with a state."""

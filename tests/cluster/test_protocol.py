@@ -104,17 +104,6 @@ def test_a_worker_that_is_killed_is_lost_alone(two: Cluster) -> None:
     assert two.gather([two.call(third, "add", 5)]) == [5]
 
 
-def test_what_was_returned_before_the_end_is_not_lost(two: Cluster) -> None:
-    worker = two.start("one", Counter)
-    calls = [two.call(worker, "add", 1), two.call(worker, "die", 7), two.call(worker, "add", 1)]
-    for _ in two.as_completed(calls):
-        pass
-    assert calls[0].result() == 1
-    for call in calls[1:]:
-        with pytest.raises(WorkerLostError):
-            call.result()
-
-
 def test_the_environment_of_a_worker_is_its_own(two: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RECFLEET_TEST_SHARED", "shared")
     first = two.start("first", Counter, environment={"RECFLEET_TEST": "1", "PYTHONHASHSEED": "11"})
@@ -146,14 +135,3 @@ def test_nothing_is_left_when_a_cluster_is_closed(opened: Open) -> None:
     assert psutil.wait_procs(processes, timeout=60)[1] == []
     with pytest.raises(WorkerLostError, match="stopped"):
         cluster.gather([cluster.call(workers[0], "add", 1)])
-
-
-def test_lines_on_standard_error_have_the_name_of_their_worker(
-    two: Cluster, capfd: pytest.CaptureFixture[str]
-) -> None:
-    worker = two.start("shard-7", Counter)
-    two.gather([two.call(worker, "write", text) for text in ("one\ntw", "o\n\nthree\n")])
-    two.stop(worker)
-    assert capfd.readouterr().err.splitlines() == [
-        "shard-7: one", "shard-7: two", "shard-7: ", "shard-7: three",
-    ]  # fmt: skip

@@ -13,6 +13,8 @@ from coordinator.engine.progress import (
     PlainProgress,
     RunObserver,
     TerminalProgress,
+    TimeLeft,
+    left_in_words,
 )
 from coordinator.results.tables.batches import RecordedRow
 from edge.core.vocabulary import Reason, RoundOutcome
@@ -133,3 +135,24 @@ def test_the_bar_of_a_terminal() -> None:
 def test_a_round_before_the_start_is_an_error() -> None:
     with TerminalProgress(Console(file=io.StringIO())) as progress, pytest.raises(ValueError, match="start"):
         progress.on_round(_row(1))
+
+
+def test_the_time_left_counts_what_is_done_at_a_time() -> None:
+    now_s = 100.0
+    left = TimeLeft(12, 2, lambda: now_s)
+    assert left.left_s() is None
+    assert left_in_words(left.left_s()) == ""
+    left.skipped()
+    assert left.left_s() is None
+    now_s = 110.0
+    left.done()
+    # Ten are left, and after 10 s another is about to end: two in 10 s.
+    assert left.left_s() == 50.0
+    now_s = 130.0
+    for _ in range(5):
+        left.done()
+    assert left.left_s() == 5 * 30.0 / 6
+    assert left_in_words(left.left_s()) == "; about 25 s left"
+    for _ in range(5):
+        left.done()
+    assert left_in_words(left.left_s()) == ""

@@ -7,6 +7,7 @@ import os
 from pathlib import Path
 from typing import Any
 
+from coordinator.cluster import EngineName
 from coordinator.cluster.opening import ClusterChoice
 from coordinator.results.sweep import Result
 from coordinator.scenario.load import load
@@ -41,14 +42,16 @@ def cells_of(folder: Path, text: str = SCENARIO + SWEEP) -> tuple[Cell, ...]:
 class Sweep:
     """Runs a sweep and keeps what it is told."""
 
-    def __init__(self, cells: tuple[Cell, ...], target: Path, jobs: int = 2) -> None:
+    def __init__(
+        self, cells: tuple[Cell, ...], target: Path, jobs: int = 2, engine: EngineName = "local"
+    ) -> None:
         self.told: list[tuple[int, int, Result]] = []
         self.outcome: SweepOutcome = run_sweep(
-            cells, target=target, choice=ClusterChoice(workers=jobs), on_result=self._note
+            cells, target=target, choice=ClusterChoice(engine, jobs), on_result=self._note
         )
         self.table: dict[str, Any] = json.loads((target / "sweep.json").read_text(encoding="utf-8"))
 
-    def _note(self, cell: Cell, seed: int, result: Result) -> None:
+    def _note(self, cell: Cell, seed: int, result: Result, _: float | None) -> None:
         self.told.append((cell.number, seed, result))
 
     def kept(self) -> int:

@@ -88,4 +88,6 @@ def here(monkeypatch: pytest.MonkeyPatch) -> InProcess:
 def tuned(plan: TuningPlan, target: Path) -> tuple[TuningOutcome, list[EndedTrial]]:
     """Return the outcome of a tuning, and the trials that it told of."""
     told: list[EndedTrial] = []
-    return run_tuning(plan, target=target, choice=ClusterChoice(workers=1), on_trial=told.append), told
+    return run_tuning(
+        plan, target=target, choice=ClusterChoice(workers=1), on_trial=lambda trial, _: told.append(trial)
+    ), told
