@@ -72,6 +72,7 @@ def grid_of(study: Study, folder: Path) -> list[float]:
         target=folder / "grid",
         choice=ClusterChoice(workers=processors()),
         on_result=lambda *_: None,
+        on_lost=lambda *_: None,
     )
     _, goal = read_request(None, ["rounds.cohort=1..2"], study.minimise, None)
     found = []
@@ -90,7 +91,11 @@ def tuned(study: Study, seed: int, trials: int, folder: Path) -> tuple[float, st
     space, goal = read_request(None, ranges, study.minimise, None)
     plan = TuningPlan(load(shipped_files()[study.scenario], study.settings), space, goal, trials, seed=seed)
     best = run_tuning(
-        plan, target=folder / f"tune{seed}", choice=ClusterChoice(workers=1), on_trial=lambda *_: None
+        plan,
+        target=folder / f"tune{seed}",
+        choice=ClusterChoice(workers=1),
+        on_trial=lambda *_: None,
+        on_lost=lambda *_: None,
     ).best
     if best is None or best.ended.value is None:
         return math.inf, "none"

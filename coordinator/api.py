@@ -24,7 +24,6 @@ import numpy.typing as npt
 import pyarrow.csv
 from rich.console import Console, RenderableType
 
-from coordinator.cluster import EngineName
 from coordinator.cluster.opening import ClusterChoice
 from coordinator.engine.facts import MetricValue
 from coordinator.engine.progress import (
@@ -49,6 +48,7 @@ from coordinator.run.feeding import feeding
 from coordinator.run.predicting import DEFAULT_TOP, Split
 from coordinator.run.predicting import predict as predictions_of
 from coordinator.run.runner import run_scenario
+from coordinator.scenario import EngineName
 from coordinator.scenario.errors import ScenarioError
 from coordinator.scenario.exit_codes import ExitCode
 from coordinator.scenario.load import LoadedScenario, edited, load, load_mapping
@@ -539,7 +539,8 @@ def sweep(
         if on_result is not None:
             on_result(cell, seed, result)
 
-    outcome = run_sweep(cells, target=target, choice=ClusterChoice(engine, jobs, address), on_result=report)
+    choice = ClusterChoice(engine, jobs, address)
+    outcome = run_sweep(cells, target=target, choice=choice, on_result=report, on_lost=lambda *_: None)
     return SweepResult(target, outcome.cells, outcome.exit_code is ExitCode.INTERRUPTED)
 
 

@@ -14,9 +14,8 @@ import click
 from click.shell_completion import CompletionItem
 
 from coordinator.cli.refusals import refusals
-from coordinator.cluster import ENGINES
 from coordinator.engine.run_files import RESOLVED_SCENARIO
-from coordinator.scenario import MAX_WORKERS
+from coordinator.scenario import ENGINES, MAX_WORKERS
 from coordinator.scenario.errors import did_you_mean
 from coordinator.scenario.shipped import is_name, shipped_files
 

@@ -14,9 +14,9 @@ from coordinator.cli.consoles import console
 from coordinator.cli.options import SWARM_SCENARIOS
 from coordinator.cli.termination import termination_interrupts
 from coordinator.cli.upgrade import load_with_notes
-from coordinator.cluster import EngineName
 from coordinator.cluster.opening import ClusterChoice
 from coordinator.results.junit import write_junit
+from coordinator.scenario import EngineName
 from coordinator.scenario.exit_codes import ExitCode
 from coordinator.swarm.breaking import SearchBounds, break_promises, breaking_file
 from coordinator.swarm.campaign import Findings, Plan, run_campaign

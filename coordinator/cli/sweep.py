@@ -11,12 +11,12 @@ from coordinator.cli.libraries import limit_blas_threads
 from coordinator.cli.refusals import Refusal
 from coordinator.cli.termination import termination_interrupts
 from coordinator.cli.upgrade import load_with_notes
-from coordinator.cluster import EngineName
 from coordinator.cluster.opening import ClusterChoice
 from coordinator.engine.progress import left_in_words
 from coordinator.engine.run_files import SWEEP_TABLE, write_atomically
 from coordinator.results.junit import suite_of_cell, write_junit
 from coordinator.results.sweep import Result, held_cells, sweep_tables
+from coordinator.scenario import EngineName
 from coordinator.scenario.exit_codes import ExitCode
 from coordinator.scenario.sweep import Cell, load_cells
 from coordinator.sweeps.execution import CSV_TABLE, run_sweep
@@ -54,12 +54,16 @@ def sweep(
         line = f"{done}/{total} cell {cell.number}, {cell.label}, seed {seed}: {how}{why}"
         click.echo(line + left_in_words(left_s), err=True)
 
+    def report_loss(cell: Cell, seed: int, how: str) -> None:
+        click.echo(
+            f"cell {cell.number}, {cell.label}, seed {seed}: worker lost ({how}); tried again", err=True
+        )
+
     # The workers inherit it; here it comes too late.
     limit_blas_threads()
+    choice = ClusterChoice(engine, jobs, address)
     with termination_interrupts():
-        outcome = run_sweep(
-            cells, target=target, choice=ClusterChoice(engine, jobs, address), on_result=report
-        )
+        outcome = run_sweep(cells, target=target, choice=choice, on_result=report, on_lost=report_loss)
     if json_file is not None:
         write_atomically(json_file, (target / SWEEP_TABLE).read_bytes())
     if junit_file is not None:

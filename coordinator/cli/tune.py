@@ -13,13 +13,13 @@ from coordinator.cli.consoles import console
 from coordinator.cli.libraries import limit_blas_threads
 from coordinator.cli.termination import termination_interrupts
 from coordinator.cli.upgrade import load_with_notes
-from coordinator.cluster import EngineName
 from coordinator.cluster.opening import ClusterChoice
 from coordinator.engine.progress import left_in_words
 from coordinator.engine.run_files import REPORT, SWEEP_TABLE, write_atomically
 from coordinator.results.figures import show
 from coordinator.results.report.page import report_of
 from coordinator.results.wide_tables import Column, fitting_tables
+from coordinator.scenario import EngineName
 from coordinator.scenario.exit_codes import ExitCode
 from coordinator.sweeps.execution import CSV_TABLE
 from coordinator.tuning.request import read_request
@@ -61,12 +61,14 @@ def tune(
             line = f"{trial.number}/{trials} {trial.cell.label}: {trial.ended.how}{figure}{said}"
             click.echo(line + left_in_words(left_s), err=True)
 
+    def report_loss(settings: str, how: str) -> None:
+        click.echo(f"{settings}: worker lost ({how}); tried again", err=True)
+
     # The workers inherit it; here it comes too late.
     limit_blas_threads()
+    choice = ClusterChoice(engine, jobs, address)
     with termination_interrupts():
-        outcome = run_tuning(
-            plan, target=target, choice=ClusterChoice(engine, jobs, address), on_trial=report
-        )
+        outcome = run_tuning(plan, target=target, choice=choice, on_trial=report, on_lost=report_loss)
     if json_file is not None:
         write_atomically(json_file, (target / SWEEP_TABLE).read_bytes())
     output = console()

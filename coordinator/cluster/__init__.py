@@ -3,11 +3,3 @@
 :class:`~coordinator.cluster.base.Cluster` starts named workers and hands them calls;
 :mod:`~coordinator.cluster.jobs` spreads independent jobs over them and survives the loss of any.
 """
-
-from __future__ import annotations
-
-from typing import Final, Literal, TypeAlias, get_args
-
-EngineName: TypeAlias = Literal["local", "ray"]
-ENGINES: Final[tuple[EngineName, ...]] = get_args(EngineName)
-"""Where workers may live."""

@@ -53,6 +53,9 @@ class Jobs(Protocol[J]):
     def done(self, job: J, value: Any, worker: Worker) -> None:
         """Handle what a job returned, and who did it."""
 
+    def lost(self, job: J, how: str) -> None:
+        """Handle a job whose worker was lost, and how; it is tried again."""
+
     def failed(self, job: J, error: str) -> None:
         """Handle a job that was given up, and why; the others go on."""
 
@@ -190,6 +193,7 @@ class _Spread(Generic[J]):
         job.losses += 1
         if job.losses < TRIES and not self.interrupted:
             self._waiting.appendleft(job)
+            self._jobs.lost(job, how)
             return
         times = "" if job.losses == 1 else f" {job.losses} times, the last time"
         self._jobs.failed(job, f"its worker died{times} ({how})")

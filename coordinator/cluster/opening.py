@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from coordinator.cluster import EngineName
 from coordinator.cluster.base import Cluster, ClusterError
 from coordinator.cluster.local import LocalCluster
 from coordinator.engine.host import processors
+from coordinator.scenario import EngineName
 from device_profiles.dataclass import dataclass
 
 

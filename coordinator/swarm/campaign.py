@@ -53,6 +53,7 @@ class Findings:
     coverage : what they covered, together.
     wall_s : how long it took.
     busy_s : how long the scenarios took, added up over processes.
+    lost : workers that were lost; what they were at is tried again.
     left_s : about how long it still takes; None where that is not known.
     interrupted : whether it was ended before its time.
     """
@@ -63,6 +64,7 @@ class Findings:
     coverage: Coverage = field(default_factory=Counter)
     wall_s: float = 0.0
     busy_s: float = 0.0
+    lost: int = 0
     left_s: float | None = None
     interrupted: bool = False
 
@@ -130,6 +132,10 @@ class _Campaign:
                 )
                 found.failures.setdefault(job.scenario, []).append(Violation(REPLAYS, message))
         self._report()
+
+    def lost(self, job: _SwarmJob, how: str) -> None:
+        """Count a worker that was lost."""
+        self.found.lost += 1
 
     def failed(self, job: _SwarmJob, error: str) -> None:
         """Add the failure of a scenario that no worker survived."""

@@ -28,6 +28,7 @@ NAMES: Final = (VALID, *(invariant.name for invariant in INVARIANTS), REPLAYS)
 def progress_line(found: Findings) -> str:
     """Return how far a swarm is."""
     failures = f", {len(found.failures)} failed" if found.failures else ""
+    failures += f", {found.lost} workers lost" if found.lost else ""
     left = left_in_words(found.left_s)
     return f"{found.scenarios:,} scenarios, {found.per_minute:,.0f} a minute{failures}{left}"
 

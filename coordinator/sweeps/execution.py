@@ -39,6 +39,7 @@ def run_sweep(
     target: Path,
     choice: ClusterChoice,
     on_result: Callable[[Cell, int, Result, float | None], None],
+    on_lost: Callable[[Cell, int, str], None],
 ) -> SweepOutcome:
     """Do the runs of a sweep and write its tables.
 
@@ -50,6 +51,7 @@ def run_sweep(
         with it how many threads BLAS uses.
     on_result : receives the cell, the seed and the result of each run, in the order in which they end, and
         about how many seconds the others still take, if that is known.
+    on_lost : receives the cell and the seed of a run that is tried again, and how its worker was lost.
 
     A ``KeyboardInterrupt`` ends what is running in order; the tables then hold what has been finished.
 
@@ -78,9 +80,13 @@ def run_sweep(
         cell, loaded = places[number]
         on_result(cell, loaded.scenario.seed, result, time_left.left_s())
 
+    def note_loss(number: int, how: str) -> None:
+        cell, loaded = places[number]
+        on_lost(cell, loaded.scenario.seed, how)
+
     with alone(target, "a sweep"), choice.open() as cluster:
         time_left = TimeLeft(len(tasks), cluster.limit)
-        interrupted = run_all(tasks, cluster, note)
+        interrupted = run_all(tasks, cluster, note, note_loss)
         results = tuple(_cell_results(cells, found))
         repeat = len(cells[0].runs)
         write_json(target / SWEEP_TABLE, json_table(cells[0].runs[0].name, repeat, results, target))

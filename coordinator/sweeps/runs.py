@@ -116,9 +116,15 @@ class _RunJob(Job):
 class _Runs:
     """The runs to do, in their order."""
 
-    def __init__(self, tasks: Iterable[Task], on_result: Callable[[int, Result], None]) -> None:
+    def __init__(
+        self,
+        tasks: Iterable[Task],
+        on_result: Callable[[int, Result], None],
+        on_lost: Callable[[int, str], None],
+    ) -> None:
         self._tasks = enumerate(tasks)
         self._on_result = on_result
+        self._on_lost = on_lost
 
     def next(self) -> _RunJob | None:
         """Return the next run."""
@@ -129,12 +135,21 @@ class _Runs:
         """Report the result of a run."""
         self._on_result(job.number, value)
 
+    def lost(self, job: _RunJob, how: str) -> None:
+        """Report a run that is tried again."""
+        self._on_lost(job.number, how)
+
     def failed(self, job: _RunJob, error: str) -> None:
         """Report a run that has failed without leaving a result."""
         self._on_result(job.number, Result("failed", error=error))
 
 
-def run_all(tasks: Iterable[Task], cluster: Cluster, on_result: Callable[[int, Result], None]) -> bool:
+def run_all(
+    tasks: Iterable[Task],
+    cluster: Cluster,
+    on_result: Callable[[int, Result], None],
+    on_lost: Callable[[int, str], None],
+) -> bool:
     """Do all runs on the workers of a cluster.
 
     Parameters
@@ -143,6 +158,7 @@ def run_all(tasks: Iterable[Task], cluster: Cluster, on_result: Callable[[int, R
         generator has seen the results that were reported by then.
     cluster : whose workers do them.
     on_result : receives the index of each task with its result, in the order in which they end.
+    on_lost : receives the index of a task that is tried again, and how its worker was lost.
 
     Returns
     -------
@@ -152,4 +168,4 @@ def run_all(tasks: Iterable[Task], cluster: Cluster, on_result: Callable[[int, R
     def start(number: int) -> Worker:
         return cluster.start(f"runs-{number}", RunWorker)
 
-    return run_jobs(cluster, start, _Runs(tasks, on_result))
+    return run_jobs(cluster, start, _Runs(tasks, on_result, on_lost))

@@ -45,6 +45,7 @@ __all__ = ["BEST", "EndedTrial", "TuningOutcome", "TuningPlan", "ranked", "run_t
 BEST: Final = "best.yaml"
 """The scenario of the best trial."""
 OnTrial: TypeAlias = "Callable[[EndedTrial, float | None], None]"
+OnLost: TypeAlias = Callable[[str, str], None]
 Settings: TypeAlias = tuple[tuple[str, str], ...]
 """Pairs of key and value, as text."""
 
@@ -190,7 +191,9 @@ def _scenarios(plan: TuningPlan, point: Point) -> tuple[LoadedScenario, ...]:
     return repeats(plan.loaded, document, plan.repeat)
 
 
-def run_tuning(plan: TuningPlan, *, target: Path, choice: ClusterChoice, on_trial: OnTrial) -> TuningOutcome:
+def run_tuning(
+    plan: TuningPlan, *, target: Path, choice: ClusterChoice, on_trial: OnTrial, on_lost: OnLost
+) -> TuningOutcome:
     """Do the trials of a tuning, and write its tables and the best scenario.
 
     Parameters
@@ -200,6 +203,7 @@ def run_tuning(plan: TuningPlan, *, target: Path, choice: ClusterChoice, on_tria
     choice : where runs are done, and how many at a time.
     on_trial : receives each trial when it has ended, those that were kept first, and about how many seconds
         the others still take, if that is known.
+    on_lost : receives the settings of a trial of which a run is tried again, and how its worker was lost.
 
     A ``KeyboardInterrupt`` ends what is running in order; the tables then hold what has been finished.
 
@@ -215,10 +219,10 @@ def run_tuning(plan: TuningPlan, *, target: Path, choice: ClusterChoice, on_tria
     check_space(plan)
     make_folder(target)
     with alone(target, "a tuning"):
-        tuning = _Tuning(plan, target, on_trial)
+        tuning = _Tuning(plan, target, on_trial, on_lost)
         with choice.open() as cluster:
             tuning.begin(cluster.limit)
-            interrupted = run_all(tuning.tasks(), cluster, tuning.note)
+            interrupted = run_all(tuning.tasks(), cluster, tuning.note, tuning.note_loss)
         tuning.write_tables()
     return tuning.outcome(interrupted=interrupted)
 
@@ -235,8 +239,9 @@ class _RunningTrial:
 class _Tuning:
     """The trials of a tuning: what has ended, what is running, and what is tried next."""
 
-    def __init__(self, plan: TuningPlan, target: Path, on_trial: OnTrial) -> None:
-        self._plan, self._target, self._on_trial = plan, target, on_trial
+    def __init__(self, plan: TuningPlan, target: Path, on_trial: OnTrial, on_lost: OnLost) -> None:
+        self._plan, self._target = plan, target
+        self._on_trial, self._on_lost = on_trial, on_lost
         identity = {
             "scenario": plan.loaded.hash,
             "goal": str(plan.goal),
@@ -316,6 +321,11 @@ class _Tuning:
             return
         self._in_a_row = 0
         self._end(running)
+
+    def note_loss(self, number: int, how: str) -> None:
+        """Report a run that is tried again."""
+        running, _ = self._begun[number]
+        self._on_lost(running.cell.label, how)
 
     def _directory(self, loaded: LoadedScenario) -> Path:
         return self._target / run_name(loaded.name, loaded.scenario.seed, loaded.hash)

@@ -54,6 +54,7 @@ class Listed:
         self._todo = list(todo)
         self.ended: list[tuple[str, Any]] = []
         self.by: list[str] = []
+        self.losses = 0
 
     def next(self) -> Job | None:
         return self._todo.pop(0) if self._todo else None
@@ -61,6 +62,9 @@ class Listed:
     def done(self, job: Job, value: Any, worker: Worker) -> None:
         self.ended.append(("done", value))
         self.by.append(worker.name)
+
+    def lost(self, job: Job, how: str) -> None:
+        self.losses += 1
 
     def failed(self, job: Job, error: str) -> None:
         self.ended.append(("failed", error))
@@ -78,6 +82,8 @@ def test_a_job_is_tried_again_and_given_up_after_three_losses(opened: Open, tmp_
         assert cluster.workers == ()
     done = sorted(value for how, value in todo.ended if how == "done")
     assert done == ["job0", "job1", "job3", "job4"]
+    # Of the losses of the job that was given up, the last is no reason to try again.
+    assert todo.losses == sum(deaths) - 1
     (error,) = (value for how, value in todo.ended if how == "failed")
     assert error.startswith(f"its worker died {TRIES} times, the last time (")
 

@@ -7,9 +7,9 @@ import os
 from pathlib import Path
 from typing import Any
 
-from coordinator.cluster import EngineName
 from coordinator.cluster.opening import ClusterChoice
 from coordinator.results.sweep import Result
+from coordinator.scenario import EngineName
 from coordinator.scenario.load import load
 from coordinator.scenario.sweep import Cell, load_cells
 from coordinator.sweeps.execution import SweepOutcome, run_sweep
@@ -46,13 +46,21 @@ class Sweep:
         self, cells: tuple[Cell, ...], target: Path, jobs: int = 2, engine: EngineName = "local"
     ) -> None:
         self.told: list[tuple[int, int, Result]] = []
+        self.lost: list[tuple[int, int]] = []
         self.outcome: SweepOutcome = run_sweep(
-            cells, target=target, choice=ClusterChoice(engine, jobs), on_result=self._note
+            cells,
+            target=target,
+            choice=ClusterChoice(engine, jobs),
+            on_result=self._note,
+            on_lost=self._note_loss,
         )
         self.table: dict[str, Any] = json.loads((target / "sweep.json").read_text(encoding="utf-8"))
 
     def _note(self, cell: Cell, seed: int, result: Result, _: float | None) -> None:
         self.told.append((cell.number, seed, result))
+
+    def _note_loss(self, cell: Cell, seed: int, how: str) -> None:
+        self.lost.append((cell.number, seed))
 
     def kept(self) -> int:
         """Return how many runs were there already."""

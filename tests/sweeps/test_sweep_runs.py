@@ -321,7 +321,7 @@ def test_a_run_whose_process_dies_again_and_again_has_failed_alone(tmp_path: Pat
         killing(lambda process: _is_at(process, tmp_path / "endless.partial")) as killed,
         LocalCluster(2) as cluster,
     ):
-        assert not run_all(tasks, cluster, found.__setitem__)
+        assert not run_all(tasks, cluster, found.__setitem__, lambda *_: None)
     assert len(killed) == TRIES
     assert sorted(found) == [0, 1, 2, 3, 4]
     assert found[0].status == "failed"
@@ -438,7 +438,11 @@ def test_two_sweeps_do_not_share_a_directory(tmp_path: Path) -> None:
             time.sleep(0.05)
         with pytest.raises(RunDirectoryError, match="another process is at a sweep here"):
             run_sweep(
-                load_cells(load(file)), target=out, choice=ClusterChoice(workers=1), on_result=lambda *_: None
+                load_cells(load(file)),
+                target=out,
+                choice=ClusterChoice(workers=1),
+                on_result=lambda *_: None,
+                on_lost=lambda *_: None,
             )
         process.kill()
         process.communicate(timeout=600)
@@ -450,7 +454,11 @@ def test_a_sweep_says_where_it_cannot_write(tmp_path: Path) -> None:
     for target in (file, file / "out"):
         with pytest.raises(RunDirectoryError, match=r"cannot be made \(.+\); give another --out"):
             run_sweep(
-                cells_of(tmp_path), target=target, choice=ClusterChoice(workers=1), on_result=lambda *_: None
+                cells_of(tmp_path),
+                target=target,
+                choice=ClusterChoice(workers=1),
+                on_result=lambda *_: None,
+                on_lost=lambda *_: None,
             )
 
 
@@ -478,7 +486,13 @@ def test_a_sweep_does_not_go_into_a_run(swept: tuple[Path, Sweep]) -> None:
     folder, _ = swept
     run = next(path for path in (folder / "out").iterdir() if (path / "manifest.json").is_file())
     with pytest.raises(RunDirectoryError, match="is the directory of a run"):
-        run_sweep(cells_of(folder), target=run, choice=ClusterChoice(workers=1), on_result=lambda *_: None)
+        run_sweep(
+            cells_of(folder),
+            target=run,
+            choice=ClusterChoice(workers=1),
+            on_result=lambda *_: None,
+            on_lost=lambda *_: None,
+        )
 
 
 @pytest.mark.slow

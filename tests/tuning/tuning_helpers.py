@@ -63,7 +63,11 @@ class InProcess:
         self.runs: list[str] = []
 
     def run_all(
-        self, tasks: Iterable[Task], cluster: Cluster, on_result: Callable[[int, Result], None]
+        self,
+        tasks: Iterable[Task],
+        cluster: Cluster,
+        on_result: Callable[[int, Result], None],
+        on_lost: Callable[[int, str], None],
     ) -> bool:
         """Take the place of the pool of processes."""
         for number, task in enumerate(tasks):
@@ -89,5 +93,9 @@ def tuned(plan: TuningPlan, target: Path) -> tuple[TuningOutcome, list[EndedTria
     """Return the outcome of a tuning, and the trials that it told of."""
     told: list[EndedTrial] = []
     return run_tuning(
-        plan, target=target, choice=ClusterChoice(workers=1), on_trial=lambda trial, _: told.append(trial)
+        plan,
+        target=target,
+        choice=ClusterChoice(workers=1),
+        on_trial=lambda trial, _: told.append(trial),
+        on_lost=lambda *_: None,
     ), told
