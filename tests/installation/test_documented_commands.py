@@ -38,6 +38,7 @@ WITH_COMMANDS = [
 NOT_RUN = {
     "docs/admission.md": "hosts, and addresses of others",
     "docs/gallery.md": "run where the site is built",
+    "docs/scaling.md": "other hosts, and Ray; tests/cluster and tests/sweeps use it",
     "docs/studies.md": "ratings that have to be downloaded, and an hour",
     "docs/swarm.md": "minutes; tests/swarm searches in less",
     "docs/trackers.md": "tests/plugins reads back what a run gave",
