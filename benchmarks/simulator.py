@@ -229,6 +229,7 @@ def run_engine(loaded: LoadedScenario, assembly: Assembly, rounds: int, cohort_s
             privacy=None,
             norm_bound=None,
             partial_work=None,
+            asked={},
             experience=None,
             crashed=lambda where, error: sys.exit(f"{where}: {error}"),
         )

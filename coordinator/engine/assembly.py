@@ -8,12 +8,15 @@ from typing import TYPE_CHECKING, Any
 
 from coordinator.engine.aggregation.ranges import ReportRanges
 from coordinator.engine.device_evaluation import DeviceEvaluation
+from coordinator.engine.device_sums import DeviceSums
 from coordinator.engine.evaluation import Evaluator
 from coordinator.engine.fleet import Fleet
+from coordinator.engine.mean_query import MeanQuery, RatingMean
 from coordinator.engine.privacy import RunPrivacy
 from coordinator.engine.secure_sums import SecureSums
 from coordinator.engine.workload import Workload
 from device_profiles.dataclass import dataclass
+from edge.core.vocabulary import RoundKind
 from edge.learning.promotion import PromotedItem
 
 if TYPE_CHECKING:
@@ -38,6 +41,10 @@ class Assembly:
     """What the items are called in the data, for ``items.json``; None for data without items."""
     device_evaluation: DeviceEvaluation | None = None
     """How devices measure the model; None where the simulator does, or there is nothing to score."""
+    mean_query: MeanQuery | None = None
+    """How devices are asked for the mean rating; None where they are not."""
+    known_mean: RatingMean | None = None
+    """The mean rating as it is known beforehand; None where the method begins with none."""
     inference: DeviceInference | None = None
     """Runs devices' own models; None in a run without a section ``inference``."""
     validation: Evaluator | None = None
@@ -54,10 +61,22 @@ class Assembly:
     wall_s: float = 0.0
     """How long this took on this host."""
 
+    def asked(self) -> dict[RoundKind, DeviceSums]:
+        """Return what devices report beside updates."""
+        found: dict[RoundKind, DeviceSums | None] = {
+            RoundKind.MEAN_QUERY: self.mean_query,
+            RoundKind.EVALUATION: self.device_evaluation,
+        }
+        return {kind: one for kind, one in found.items() if one is not None}
+
+    def rating_mean(self) -> RatingMean | None:
+        """Return the mean rating that the method begins with; None where it begins with none."""
+        return self.known_mean if self.mean_query is None else self.mean_query.answer or self.known_mean
+
     def all_sums(self) -> list[SecureSums | None]:
-        """Return how updates, and what devices measure, are summed in each phase."""
-        evaluation = self.device_evaluation
-        return [*self.secure_sums.values(), *([] if evaluation is None else evaluation.secure_sums.values())]
+        """Return how updates, and other reports, are summed in each phase."""
+        others = (sums for one in self.asked().values() for sums in one.secure_sums.values())
+        return [*self.secure_sums.values(), *others]
 
     def counts_kept_back(self, phase: str) -> bool:
         """Return whether the coordinator is given no device's number of examples in rounds of a phase.

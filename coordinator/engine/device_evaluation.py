@@ -1,10 +1,8 @@
 """Evaluations on devices: a cohort measures the model on its own kept-back ratings, and sums are seen alone.
 
-An evaluation is a round of the same protocol as any other, under a number that says what it is
-(:data:`~edge.core.vocabulary.FIRST_EVALUATION`). A device reconstructs its local factors from its training
-ratings, as it begins a client update, predicts what it keeps back, and reports one array, ``sums``: those
-that the metrics are made of (:class:`~coordinator.engine.evaluation.SummedMetrics`), added up over its users.
-It weighs 1, and says neither examples nor a loss. The coordinator adds reports up as the run adds up updates.
+A device reconstructs its local factors from its training ratings, as it begins a client update, predicts what
+it keeps back, and reports what the metrics are made of
+(:class:`~coordinator.engine.evaluation.SummedMetrics`), as :mod:`coordinator.engine.device_sums` says.
 
 Where the run has noise, the sums have it, too. Every device then weighs the same, as in training: it reports
 the means over its ratings in place of sums, each cut off at a bound and scaled so that the norm of them all
@@ -15,32 +13,20 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, Final
+from collections.abc import Mapping
 
 import numpy as np
-import numpy.typing as npt
 
-from coordinator.engine.aggregation.held import BoundedUpdates
-from coordinator.engine.aggregation.ranges import ReportRanges
+from coordinator.engine.device_sums import DeviceSums, Floats, SumsWorkload, summed
 from coordinator.engine.evaluation import RatingEvaluator, SummedMetrics
 from coordinator.engine.facts import MetricValue
-from coordinator.engine.secure_sums import SecureSums
-from coordinator.engine.workload import Ids, OwnRows, RatingWorkload, RemoteWorkload, TrainingKernel
-from coordinator.scenario.privacy_section import CentralGaussian
-from coordinator.scenario.rounds_section import EvaluationSection, Rounds
-from coordinator.scenario.schema import ScenarioSettings
+from coordinator.engine.workload import Ids, OwnRows, RatingWorkload, RemoteWorkload
+from coordinator.scenario.rounds_section import EvaluationSection
 from device_profiles.dataclass import dataclass
-from edge.core.errors import LocalProtocolError, RemoteProtocolError
-from edge.core.vocabulary import Reason
-from edge.learning.accumulators import OUT_OF_RANGE, VALUE_MAX, DenseAccumulator
+from edge.core.errors import LocalProtocolError
+from edge.learning.accumulators import VALUE_MAX
 from edge.learning.base import State, Work, together
-from edge.learning.updates import Accumulator, Aggregate, Array, ArraySpec, ClientUpdate, UpdateBatch
-
-SUMS: Final = "sums"
-"""The only array of a report."""
-_FLOAT64: Final = np.dtype(np.float64)
-Floats = npt.NDArray[np.float64]
+from edge.learning.updates import Aggregate, Array
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,55 +64,6 @@ class SumsScale:
         return self.metrics.bounds(self.error_max)
 
 
-def measured(slot: int, update: ClientUpdate) -> ClientUpdate | Reason:
-    """Return what a device reports, or that the model could not be measured: it has diverged."""
-    return update if bool(np.isfinite(update.arrays[SUMS]).all()) else Reason.NOT_FINITE
-
-
-class SumsAccumulator(DenseAccumulator):
-    """Adds reports up, and refuses those that no device can have measured.
-
-    Parameters
-    ----------
-    width : of a report.
-    signed : whether noise of the device's own may have made a sum negative.
-    """
-
-    def __init__(self, width: int, *, signed: bool) -> None:
-        super().__init__({SUMS: (_FLOAT64, (width,))})
-        self._signed = signed
-
-    def check(self, arrays: Mapping[str, Array]) -> None:
-        """Refuse arrays that are not well-formed sums, or negative (``out-of-range``)."""
-        super().check(arrays)
-        if not self._signed and bool((arrays[SUMS] < 0).any()):
-            raise RemoteProtocolError(OUT_OF_RANGE, f"'{SUMS}' holds a negative sum")
-
-    def check_many(self, batch: UpdateBatch) -> bool:
-        """Return whether :meth:`check` is known to refuse none of a batch."""
-        return super().check_many(batch) and (self._signed or not bool((batch.stacked[SUMS] < 0).any()))
-
-
-@dataclass(frozen=True, slots=True)
-class _EvaluationKernel:
-    workload: EvaluationWorkload
-    state: State
-
-    def limited(self, clients: Ids, steps: Ids) -> TrainingKernel:
-        """Return the same: nothing of an evaluation is left out."""
-        return self
-
-    def __call__(self, clients: Ids) -> Callable[[], Iterable[ClientUpdate]]:
-        reports = self.workload.reports(clients, self.state)
-        n = len(clients)
-        batch = UpdateBatch.of({SUMS: reports}, np.zeros(n, np.int64), np.zeros(n), np.ones(n))
-        return functools.partial(_given, batch)
-
-
-def _given(batch: UpdateBatch) -> UpdateBatch:
-    return batch
-
-
 class _SentRows(OwnRows):
     """What devices are sent for themselves, where nothing that they report is theirs alone."""
 
@@ -151,8 +88,8 @@ class MeasuredElsewhere:
         raise LocalProtocolError("the ratings are on the devices; nobody else measures the model")
 
 
-class EvaluationWorkload:
-    """What devices do in an evaluation; implements :class:`~coordinator.engine.workload.Workload`.
+class EvaluationWorkload(SumsWorkload):
+    """What devices do in an evaluation.
 
     Parameters
     ----------
@@ -161,22 +98,12 @@ class EvaluationWorkload:
     evaluator : measures; None where no ratings are at hand, and devices elsewhere do.
     """
 
-    keep: Callable[[int, Array], None] | None = None
-    """Devices keep nothing of an evaluation."""
-
     def __init__(
         self, workload: RatingWorkload | RemoteWorkload, scale: SumsScale, evaluator: RatingEvaluator | None
     ) -> None:
-        self._workload = workload
+        super().__init__(workload, scale.metrics.width)
         self._scale = scale
         self._evaluator = evaluator
-        self.algorithm = workload.algorithm
-        self.n_clients = workload.n_clients
-        self.held = workload.held
-        self.examples = workload.examples
-
-    def local_steps(self, clients: Ids) -> None:
-        """Return None: nothing of an evaluation can be left out."""
 
     def work(self, clients: Ids, steps: Ids | None = None) -> Work:
         """Return what an evaluation costs each client.
@@ -189,16 +116,7 @@ class EvaluationWorkload:
             scored = self._per_client(clients, self._evaluator.scored).astype(np.int64)
         return together(self._workload.work(clients), self.algorithm.scoring_work(scored))
 
-    def upload_spec(self, examples: Ids) -> Sequence[ArraySpec]:
-        """Return the arrays of a report."""
-        width = self._scale.metrics.width
-        return (ArraySpec(SUMS, _FLOAT64, (), np.full(len(examples), width, np.int64)),)
-
-    def training(self, state: State, round_number: int) -> TrainingKernel:
-        """Return the kernel that measures ``state``."""
-        return _EvaluationKernel(self, state)
-
-    def own_parts(self, state: State) -> _SentRows | None:
+    def own_parts(self, state: State) -> OwnRows | None:
         """Return what ``state`` has of each client alone; None where a method has no such thing."""
         rows = self._workload.own_parts(state)
         return None if rows is None else _SentRows(rows.algorithm, rows.clients, rows.state)
@@ -209,48 +127,21 @@ class EvaluationWorkload:
         measure = functools.partial(self._evaluator.sums_of, state=state)
         return self._scale.reported(self._per_client(clients, measure))
 
-    def _per_client(self, clients: Ids, of_users: Callable[[Ids], Any]) -> Any:
-        """Return the sums over the users of each client of what ``of_users`` returns, [n, …]."""
-        workload = self._workload
-        assert isinstance(workload, RatingWorkload), "there is an evaluator"
-        if not workload.grouped:
-            return of_users(workload.clients.users[clients])
-        offsets, users = workload.clients.gather(clients)
-        return np.add.reduceat(of_users(users), offsets[:-1], axis=0)
 
-
-@dataclass(frozen=True, slots=True)
-class DeviceEvaluation:
+@dataclass(slots=True)
+class DeviceEvaluation(DeviceSums):
     """How the devices of a run measure its model.
 
     Attributes
     ----------
-    section, rounds : when, and with how many devices; ``rounds`` is the scenario's with that cohort.
-    workload : what devices do.
+    section : when, and how.
     scale : how sums are reported.
-    secure_sums : how reports are summed in each phase, by its name; None: in the clear.
-    ranges : of the numbers in reports.
-    noisy : whether devices add noise of their own, so that sums may be negative.
     """
 
     section: EvaluationSection
-    rounds: Rounds
-    workload: EvaluationWorkload
     scale: SumsScale
-    secure_sums: Mapping[str, SecureSums | None]
-    ranges: ReportRanges
-    noisy: bool = False
-
-    def accumulator(self, scenario: ScenarioSettings) -> Accumulator:
-        """Return an empty accumulator of reports in the clear."""
-        made = SumsAccumulator(self.scale.metrics.width, signed=self.noisy)
-        made.in_groups(scenario.compute.sum_groups)
-        # Noise on the sum is sized for reports within the bound.
-        privacy = scenario.privacy
-        return BoundedUpdates(made, privacy.clip_norm) if isinstance(privacy, CentralGaussian) else made
 
     def values(self, aggregate: Aggregate) -> list[MetricValue]:
         """Return the metrics that a sum of reports comes to."""
-        # A share of the sum, where updates of some devices count for less.
-        sums = aggregate.mean()[SUMS] * aggregate.clients
-        return self.scale.metrics.values(self.scale.sums(sums), aggregate.clients, self.section.part)
+        sums = self.scale.sums(summed(aggregate))
+        return self.scale.metrics.values(sums, aggregate.clients, self.section.part)

@@ -12,7 +12,7 @@ from coordinator.engine.facts import CohortFacts, RoundFacts
 from coordinator.engine.host import rss_bytes
 from coordinator.engine.secure_rounds import SecureRoundMachine
 from device_profiles.dataclass import dataclass
-from edge.core.vocabulary import FIRST_EVALUATION, Outcome, Reason, RoundOutcome, Stage
+from edge.core.vocabulary import Outcome, Reason, RoundKind, RoundOutcome, Stage, finished_rounds
 from edge.learning.updates import Aggregate
 from edge.privacy.ledger import Epsilon
 
@@ -41,18 +41,17 @@ class FinishedRound:
     private: bool
 
     @property
-    def of_evaluation(self) -> bool:
-        """Whether devices measured the model in it."""
-        return self.cohort.round_number >= FIRST_EVALUATION
+    def kind(self) -> RoundKind:
+        """What devices were asked for."""
+        return RoundKind.of(self.cohort.round_number)
 
     def facts(self, devices: CohortFacts) -> RoundFacts:
         """Return the facts of the round; in ``devices``, outcomes are overridden where it was abandoned.
 
         An evaluation has the number of the round that it comes after, and no training loss.
         """
-        number = self.cohort.round_number
-        if self.of_evaluation:
-            number -= FIRST_EVALUATION
+        number = finished_rounds(self.cohort.round_number)
+        if self.kind is not RoundKind.TRAINING:
             devices.loss[:] = math.nan
         cohort, active, aggregate = self.cohort, self.active, self.aggregate
         outcome = active.machine.outcome

@@ -21,7 +21,7 @@ from coordinator.scenario.privacy_section import CentralGaussian
 from coordinator.scenario.registered_sections import default_selection
 from coordinator.scenario.rounds_section import PartialWorkPacing, Tiers
 from coordinator.scenario.schema import ScenarioSettings
-from edge.core.vocabulary import FIRST_EVALUATION
+from edge.core.vocabulary import RoundKind, finished_rounds
 from edge.crypto.entropy import SecretSource, fresh_seed
 
 Ids = npt.NDArray[np.int64]
@@ -80,7 +80,10 @@ class Invitations:
             functools.partial(_deadline_s, scenario),
         )
         self._selector = make_selector(rounds.selection, knowledge)
-        self._evaluations = scenario.evaluation_rounds
+        self._asked = {
+            RoundKind.EVALUATION: scenario.evaluation_rounds,
+            RoundKind.MEAN_QUERY: scenario.query_rounds,
+        }
         # Whoever a policy prefers would measure another model than the others have.
         even = rounds.selection if rounds.selection.even else default_selection()
         self._evaluators = make_selector(even, replace(knowledge, experience=None))
@@ -88,20 +91,20 @@ class Invitations:
     def of_round(self, number: int, attempt: int, now_s: float) -> Ids | None:
         """Invite devices to a round, int64 [n]; None where there are fewer than it needs.
 
-        To an evaluation, which its number tells, any device is as likely to be invited as any other.
+        To any but a round of training, which its number tells, all devices are as likely to be invited.
         ``attempt`` counts the looks for devices for this round, from 0.
         """
         found = self._drawn(number, attempt, now_s)
-        if found is not None and number < FIRST_EVALUATION:
+        if found is not None and RoundKind.of(number) is RoundKind.TRAINING:
             self._selector.invited(found)
         return found
 
     def _drawn(self, number: int, attempt: int, now_s: float) -> Ids | None:
-        rounds = self._rounds
-        if number >= FIRST_EVALUATION:
-            rounds = self._evaluations
+        rounds = self._asked.get(RoundKind.of(number))
+        if rounds is not None:
             ids = self._evaluators.draw(rounds.invited, number, attempt, now_s)
             return ids if len(ids) >= rounds.quorum_reports else None
+        rounds = self._rounds
         if self._tiers is None:
             ids = self._selector.draw(rounds.invited, number, attempt, now_s)
             return ids if len(ids) >= rounds.quorum_reports else None
@@ -148,5 +151,4 @@ class Invitations:
 
 def _deadline_s(scenario: ScenarioSettings, number: int, now_s: float) -> float:
     """Return how long the round, or evaluation, of a number waits that begins at a time."""
-    rounds = number - FIRST_EVALUATION if number >= FIRST_EVALUATION else number
-    return scenario.deadline_in(scenario.phase_at(max(rounds - 1, 0), now_s))
+    return scenario.deadline_in(scenario.phase_at(max(finished_rounds(number) - 1, 0), now_s))

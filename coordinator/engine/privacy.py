@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from coordinator.engine.active_round import ActiveRound
+from coordinator.engine.device_sums import DeviceSums
 from coordinator.engine.secure_sums import SecureSums, lengths
 from coordinator.engine.workload import RatingWorkload, Workload
 from coordinator.scenario.privacy_section import (
@@ -21,6 +22,7 @@ from coordinator.scenario.privacy_section import (
 )
 from coordinator.scenario.schema import ScenarioSettings
 from edge.core.rng import stream_bytes
+from edge.core.vocabulary import RoundKind
 from edge.crypto.entropy import Entropy, SecretSource, SeededEntropy, SystemEntropy
 from edge.crypto.noise import Sampler, grid_step, with_gaussian
 from edge.learning.updates import Aggregate
@@ -86,8 +88,8 @@ class RunPrivacy:
     scenario : with a section ``privacy``.
     sums : how updates are summed in each phase, by its name; None: in the clear.
     activity : int64 [devices], how many ratings each device trains on.
-    elements : how many real numbers a dense update has, or what devices measure, if that is more.
-    evaluations : as ``sums``, of what devices measure; None where they measure nothing.
+    elements : how many real numbers a dense update has, or another report, if that is more.
+    asked : what devices report beside updates; None: nothing.
 
     Raises ``MissingExtraError`` if ε is asked for and cannot be computed.
     """
@@ -98,19 +100,19 @@ class RunPrivacy:
         sums: Mapping[str, SecureSums | None],
         activity: npt.NDArray[np.int64],
         elements: int,
-        evaluations: Mapping[str, SecureSums | None] | None = None,
+        asked: Mapping[RoundKind, DeviceSums] | None = None,
     ) -> None:
         section = scenario.privacy
         assert section is not None
         self.section = section
-        self._sums = {(phase, False): summed for phase, summed in sums.items()}
-        self._sums |= {(phase, True): summed for phase, summed in (evaluations or {}).items()}
-        """How reports are summed, by phase and whether they are of an evaluation."""
+        by_kind = {RoundKind.TRAINING: (sums, scenario.rounds)}
+        by_kind |= {kind: (one.secure_sums, one.rounds) for kind, one in (asked or {}).items()}
+        self._sums = {(phase, kind): one for kind, (of, _) in by_kind.items() for phase, one in of.items()}
+        """How reports are summed, by phase and kind of round."""
         self._elements = elements
         self._devices = len(activity)
-        self._invited = {False: min(scenario.rounds.invited, self._devices)}
-        self._invited[True] = min(scenario.evaluation_rounds.invited, self._devices)
-        """Devices invited to a round, and to an evaluation."""
+        self._invited = {kind: min(of.invited, self._devices) for kind, (_, of) in by_kind.items()}
+        """Devices invited to a round of each kind."""
         self._central_key = stream_bytes(scenario.seed, "privacy", "central")
         self._local_key = stream_bytes(scenario.seed, "privacy", "local")
         self._budgets = PersonalBudgets(section, activity) if isinstance(section, PersonalGaussian) else None
@@ -143,8 +145,7 @@ class RunPrivacy:
         self._ledger: Ledger | None = None
         if section.accounting:
             by_phase = {
-                (phase, evaluation): self._releases(sums, evaluation=evaluation)
-                for (phase, evaluation), sums in self._sums.items()
+                (phase, kind): self._releases(sums, kind) for (phase, kind), sums in self._sums.items()
             }
             kinds = list(dict.fromkeys(by_phase.values()))  # phases may release alike
             self._kind = {where: kinds.index(releases) for where, releases in by_phase.items()}
@@ -198,7 +199,7 @@ class RunPrivacy:
         """
         if not self.on_devices:
             return None
-        release = self._releases(None)[int(self._tier[device])]
+        release = self._releases(None, RoundKind.TRAINING)[int(self._tier[device])]
         assert isinstance(release, GaussianRelease)
         squared = release.mu_squared(Neighbours.REPLACE_ONE)
         return gaussian_epsilon(math.sqrt(squared * reports), self.section.delta) if reports else 0.0
@@ -212,8 +213,8 @@ class RunPrivacy:
         """
         return frozenset(active.arrived) if self.on_devices else active.machine.opened
 
-    def spend(self, phase: str, devices: frozenset[int], *, evaluation: bool = False) -> None:
-        """Count a release of a round of ``phase``, or of an ``evaluation`` in it, for each of ``devices``.
+    def spend(self, phase: str, devices: frozenset[int], kind: RoundKind = RoundKind.TRAINING) -> None:
+        """Count a release of a round of a ``kind`` in ``phase``, for each of ``devices``.
 
         With ``amplification: sampling`` it counts for the whole fleet, for it is part of what is hidden who
         was drawn.
@@ -221,7 +222,7 @@ class RunPrivacy:
         if self._ledger is None or not devices:
             return
         ids = None if self._amplified else np.array(sorted(devices), np.int64)
-        self._ledger.count(self._kind[phase, evaluation], ids)
+        self._ledger.count(self._kind[phase, kind], ids)
 
     def epsilon(self) -> Epsilon | None:
         """Return the ε of the device that has spent most; None if it is not asked for."""
@@ -231,12 +232,14 @@ class RunPrivacy:
         """Return what has been spent, as arrays by name; nothing where nobody counts."""
         return {} if self._ledger is None else {"spent": self._ledger.counts}
 
-    def memory_at_most(self, phase: str, devices: npt.NDArray[np.int64]) -> dict[str, npt.NDArray[Any]]:
-        """Return :meth:`memory` as if each of ``devices`` had spent an evaluation in ``phase``."""
+    def memory_at_most(
+        self, phase: str, devices: npt.NDArray[np.int64], kind: RoundKind
+    ) -> dict[str, npt.NDArray[Any]]:
+        """Return :meth:`memory` as if each of ``devices`` had spent a round of a ``kind`` in ``phase``."""
         if self._ledger is None:
             return {}
         counts = self._ledger.counts.copy()
-        counts[self._kind[phase, True], slice(None) if self._amplified else devices] += 1
+        counts[self._kind[phase, kind], slice(None) if self._amplified else devices] += 1
         return {"spent": counts}
 
     def recall(self, memory: Mapping[str, npt.NDArray[Any]]) -> None:
@@ -273,10 +276,10 @@ class RunPrivacy:
             for index, (tier, weight) in enumerate(zip(section.tiers, section.weights, strict=True))
         }
 
-    def _releases(self, sums: SecureSums | None, *, evaluation: bool = False) -> tuple[Release, ...]:
+    def _releases(self, sums: SecureSums | None, kind: RoundKind) -> tuple[Release, ...]:
         """Return what a release is to a device of each tier, where reports are summed by ``sums``.
 
-        ``evaluation`` says that they are of what devices measure.
+        ``kind`` is that of the round they are in.
         """
         section = self.section
         if isinstance(section, PersonalGaussian):
@@ -291,7 +294,7 @@ class RunPrivacy:
             return (self._gaussian(section.multiplier),)
         # What rounding adds to an update, it adds to what one user can do to the sum.
         rounding = 0.0 if sums is None else sums.rounding_norm
-        sampling = Sampling(self._devices, self._invited[evaluation]) if self._amplified else None
+        sampling = Sampling(self._devices, self._invited[kind]) if self._amplified else None
         return (self._gaussian(section.multiplier, rounding, sampling),)
 
     def _gaussian(

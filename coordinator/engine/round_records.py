@@ -100,16 +100,16 @@ class RoundRecords:
         columns: Floats,
         strikes: list[FaultStrike],
         *,
-        of_evaluation: bool = False,
+        of_sums: bool = False,
     ) -> None:
         """Write one round, its devices and its log by column, and what was done to it on purpose.
 
-        ``of_evaluation`` says that devices measured the model in it.
+        ``of_sums`` says that it was to no update of the model.
         """
         if strikes:
             self._recorder.faults(facts.round_number, facts.phase, strikes)
         self._fleet.spend(cohort.device, cohort.energy_compute_j + cohort.energy_radio_j, facts.end_s)
-        if of_evaluation:
+        if of_sums:
             self._recorder.evaluation_round(facts, cohort, columns)
             return
         self._observer.on_round(self._recorder.round(facts, cohort, columns))

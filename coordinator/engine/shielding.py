@@ -6,6 +6,8 @@ answers: they depend on a device's ratings alone, which do not change.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, cast
+
 import numpy as np
 import numpy.typing as npt
 
@@ -14,6 +16,10 @@ from edge.core.rng import hashed_bits, stream_key
 from edge.learning.base import Work
 from edge.learning.updates import ClientUpdate
 from edge.privacy.shielding import MaskTest
+
+# Every run knows of shields, and few have any.
+if TYPE_CHECKING:
+    from edge.learning.methods.fedmmf import FedMMF
 
 _CLIENTS_AT_ONCE = 256
 _UNKNOWN = -1
@@ -32,17 +38,17 @@ class Shield:
     """
 
     def __init__(self, workload: RatingWorkload, test: MaskTest, seed: int) -> None:
-        # Not above: every run knows of shields, and few have any.
-        from edge.learning.methods.fedmmf import FedMMF  # noqa: PLC0415
-
-        assert isinstance(workload.algorithm, FedMMF), "the scenario was checked"
         self._workload = workload
-        self._fedmmf = workload.algorithm
         self._test = test
         self._key = stream_key(seed, "shielded", "held-out")
         self._scale = np.unique(workload.split.train.ratings).astype(np.float64)
         """Which ratings can be given is public, as in the audits."""
         self._judged = np.full(workload.n_clients, _UNKNOWN, dtype=np.int8)
+
+    @property
+    def _fedmmf(self) -> FedMMF:
+        # Made anew where devices say the mean rating.
+        return cast("FedMMF", self._workload.algorithm)
 
     def passes(self, clients: Ids) -> npt.NDArray[np.bool_]:
         """Return which of ``clients`` (int64 [n]) report in the clear, bool [n]."""

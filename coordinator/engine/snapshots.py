@@ -14,6 +14,7 @@ from coordinator.engine.backend import RunningCohort
 from coordinator.engine.finished_round import FinishedRound
 from coordinator.engine.fleet import Fleet
 from coordinator.engine.invitations import Invitations
+from coordinator.engine.mean_query import MeanQuery
 from coordinator.engine.privacy import RunPrivacy
 from device_profiles.dataclass import dataclass
 from edge.learning.base import OptimizerState, State
@@ -40,7 +41,7 @@ class SnapshotStore(Protocol):
         """Keep the rows of a round whose devices are all done."""
 
     def measuring(self, memory: Memory) -> None:
-        """Keep what is spent at most while devices measure the model, or has been once they have."""
+        """Keep what is spent at most while devices report sums, or has been once they have."""
 
     def looked_back(self, number: int, stop: str | None) -> None:
         """Keep what was measured after a round (0: before the first), and why training ends, if it does."""
@@ -93,13 +94,17 @@ class CoordinatorMemory:
 
     Parameters
     ----------
-    fleet, invitations, privacy : those that learn and spend.
+    fleet, invitations, privacy, query : those that learn and spend.
     """
 
-    def __init__(self, fleet: Fleet, invitations: Invitations, privacy: RunPrivacy | None) -> None:
+    def __init__(
+        self, fleet: Fleet, invitations: Invitations, privacy: RunPrivacy | None, query: MeanQuery | None
+    ) -> None:
         self._parts: dict[str, _Remembers] = {"fleet": fleet, "invitations": invitations}
         if privacy is not None:
             self._parts["privacy"] = privacy
+        if query is not None:
+            self._parts["mean query"] = query
 
     def arrays(self) -> Memory:
         """Return all of it."""

@@ -15,6 +15,7 @@ class StopReason(enum.StrEnum):
     CONVERGED = "converged"
     TIME_LIMIT = "time limit"
     NOBODY_AVAILABLE = "nobody available"
+    NO_MEAN = "no query of devices for the mean rating came to a sum"
     THRESHOLD = "threshold missed"
     DIVERGED = "diverged: the model holds values that are not finite"
     STOPPED = "stopped between two rounds"

@@ -11,6 +11,7 @@ from collections import deque
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import cast
 
 import numpy as np
 import numpy.typing as npt
@@ -22,9 +23,11 @@ from coordinator.engine.aggregation.ranges import ReportRanges
 from coordinator.engine.assembly import Assembly
 from coordinator.engine.backend import Backend, Clock, RunningCohort
 from coordinator.engine.crashes import CHECKPOINT, Checkpoint, Crashes
+from coordinator.engine.device_sums import DeviceSums
 from coordinator.engine.facts import MetricValue, Recorder
 from coordinator.engine.finished_round import FinishedRound
 from coordinator.engine.invitations import SHORTEST_WAIT_S, Invitations
+from coordinator.engine.mean_query import MeanQuery
 from coordinator.engine.measurements import Measured, Measurements
 from coordinator.engine.privacy import RunPrivacy
 from coordinator.engine.progress import RunObserver
@@ -34,14 +37,24 @@ from coordinator.engine.secure_rounds import SecureRoundMachine
 from coordinator.engine.secure_sums import aggregate_of, joined
 from coordinator.engine.snapshots import CoordinatorMemory, Recalled, SnapshotStore, as_part
 from coordinator.engine.stop_reason import StopReason, StopRule
-from coordinator.engine.workload import RatingWorkload, Workload
+from coordinator.engine.workload import RatingWorkload, RemoteWorkload, Workload
 from coordinator.scenario.rounds_section import Rounds
 from coordinator.scenario.schema import ScenarioSettings
 from edge.core.log import EventLog
-from edge.core.vocabulary import FIRST_EVALUATION, Reason, RoundOutcome, label
+from edge.core.vocabulary import (
+    FIRST_EVALUATION,
+    FIRST_QUERY,
+    MEAN_QUERIES,
+    Reason,
+    RoundKind,
+    RoundOutcome,
+    finished_rounds,
+    label,
+)
 from edge.crypto.entropy import SecretSource, fresh_seed
-from edge.learning.base import State
-from edge.learning.updates import Accumulator, Aggregate, ArraySpec
+from edge.learning.base import OptimizerState, Recommender, State
+from edge.learning.registry import create
+from edge.learning.updates import Accumulator, Aggregate, Array, ArraySpec
 
 Ids = npt.NDArray[np.int64]
 _LOGGER = logging.getLogger(__name__)
@@ -75,12 +88,11 @@ class Training:
         self._workload = assembly.workload
         self._privacy = assembly.privacy
         self._ranges = assembly.ranges
-        self._fixed = assembly.workload.algorithm.fixed()
-        if self._fixed:
-            assembly.fleet.bare[:] = True
         self._specs = assembly.workload.algorithm.summed_spec()
         self._evaluation = assembly.device_evaluation
         """How devices measure the model; None where they do not."""
+        self._query = assembly.mean_query
+        """How devices are asked for the mean rating; None where they are not."""
         self._recorder = recorder
         self._observer = observer
         self._audit: RatedItemsAudit | None = None
@@ -93,18 +105,21 @@ class Training:
         algorithm = assembly.workload.algorithm
         # Noise that the first model holds must follow from no scenario file.
         secret = algorithm.hides_values and secrets is SecretSource.SYSTEM
-        self.state = algorithm.initial_state(fresh_seed() if secret else scenario.seed)
-        """The global parameters."""
-        model_bytes = sum(array.nbytes for array in algorithm.broadcast(self.state).values())
-        self.invitations = Invitations(scenario, assembly.fleet, assembly.workload, model_bytes, secrets)
-        """Who is invited."""
-        self._memory = CoordinatorMemory(assembly.fleet, self.invitations, assembly.privacy)
-        self._optimizer_state = algorithm.initial_optimizer_state(self.state)
-        self._applied = 0
         crashing = any(fault.kind.crashes for fault in scenario.faults)
         self._checkpoint = Checkpoint(directory / CHECKPOINT) if crashing else None
         """What is left after a crash; kept only where there may be one."""
-        self._save()
+        self._applied = 0
+        self.state: State
+        """The global parameters."""
+        self._optimizer_state: OptimizerState
+        self._fixed: dict[str, Array]
+        self._start_model(fresh_seed() if secret else scenario.seed)
+        model_bytes = sum(array.nbytes for array in algorithm.broadcast(self.state).values())
+        self.invitations = Invitations(scenario, assembly.fleet, assembly.workload, model_bytes, secrets)
+        """Who is invited."""
+        self._memory = CoordinatorMemory(
+            assembly.fleet, self.invitations, assembly.privacy, assembly.mean_query
+        )
         self._crashes = Crashes(scenario)
         self._cohorts: dict[int, RunningCohort] = {}
         """The cohorts of the rounds in :attr:`_open`."""
@@ -131,13 +146,17 @@ class Training:
 
     def recall(self, recalled: Recalled) -> None:
         """Go on where an earlier process has come to; before :meth:`run`."""
-        self.state, self._optimizer_state = recalled.state, recalled.optimizer_state
+        self._memory.recall(recalled.memory)
+        if self._query is not None and self._query.answer is not None:
+            self._centre(self._query)
+        if self._query is None or recalled.applied:
+            # Else the process may have ended before the mean was in the model that it kept.
+            self.state, self._optimizer_state = recalled.state, recalled.optimizer_state
         self._applied = recalled.applied
         self._rounds_run = recalled.rounds_run
         self._looked_back = recalled.looked_back
         self._measurements.evaluated_at = recalled.evaluated_at
         self._ended = None if recalled.stop is None else StopReason(recalled.stop)
-        self._memory.recall(recalled.memory)
         if self._privacy is not None:
             for lost in recalled.lost:
                 # How far its devices had come is not known. Of a sum that was made it is.
@@ -168,7 +187,7 @@ class Training:
             stop = await self._begin(backend)
         if stop is None:
             stop = await self._rounds(backend)
-        unwanted = stop in (StopReason.DIVERGED, StopReason.STOPPED)
+        unwanted = stop in (StopReason.DIVERGED, StopReason.STOPPED, StopReason.NO_MEAN)
         if (
             self._scenario.evaluation.final
             and not unwanted
@@ -209,7 +228,9 @@ class Training:
         return StopReason.LAST_ROUND
 
     async def _begin(self, backend: Backend) -> StopReason | None:
-        """Measure the model before the first round, and try the audits; or go on where a process ended.
+        """Ask for the mean, measure the model before the first round, and try the audits.
+
+        Or go on where a process ended.
 
         Returns why training ends, if it does.
         """
@@ -217,6 +238,10 @@ class Training:
             if self._looked_back < self._rounds_run:
                 return await self._look_back_aside(self._rounds_run, None)
             return None
+        if self._query is not None and self._query.answer is None:
+            stop = await self._ask_mean(self._query)
+            if stop is not None:
+                return stop
         now_s = backend.loop.now_s
         await self._evaluate(0)
         self._measurements.write_audits(now_s)
@@ -350,11 +375,13 @@ class Training:
         *,
         ranges: ReportRanges | None = None,
         mixed: bool = False,
+        sends_model: bool = True,
     ) -> tuple[RunningCohort, ActiveRound]:
         """Invite devices to do what ``workload`` says, and return them and the round once it is over.
 
-        ``ranges`` are those of the numbers in reports, None: the run's; other parameters as those of
-        :class:`~coordinator.engine.rounds.RoundPlan` and :meth:`Coordinator.run_round`.
+        ``ranges`` are those of the numbers in reports, None: the run's; ``sends_model`` says whether they
+        need the model for it; other parameters as those of :class:`~coordinator.engine.rounds.RoundPlan` and
+        :meth:`Coordinator.run_round`.
         """
         backend = self._backend
         plan = RoundPlan(
@@ -369,15 +396,15 @@ class Training:
         cohort = backend.cohort(ids, number, phase, workload.training(self.state, number), self._cohort_done)
         self._open.add(number)
         self._cohorts[number] = cohort
-        if self._snapshots is not None and number < FIRST_EVALUATION:
+        if self._snapshots is not None and number < FIRST_QUERY:
             self._snapshots.began(cohort, phase, backend.loop.now_s, self._memory.arrays())
         active = await backend.coordinator.run_round(
             plan,
             cohort,
-            workload.algorithm.broadcast(self.state),
+            workload.algorithm.broadcast(self.state) if sends_model else {},
             accumulator,
             cohort.secure_sum,
-            self._fixed,
+            self._fixed if sends_model else {},
             workload.own_parts(self.state),
             ranges,
         )
@@ -389,33 +416,74 @@ class Training:
         evaluation = self._evaluation
         if evaluation is None:
             return None
-        wall_s, wire_number = time.perf_counter(), FIRST_EVALUATION + number
-        ids = await self._select(self._backend.loop, wire_number)
+        aggregate = await self._summed(FIRST_EVALUATION + number, evaluation)
+        return None if aggregate is None else evaluation.values(aggregate)
+
+    async def _ask_mean(self, query: MeanQuery) -> StopReason | None:
+        """Ask devices for the mean rating, again if need be; return why training ends, if it does."""
+        while query.tries < MEAN_QUERIES:
+            number = FIRST_QUERY + query.tries
+            query.tries += 1  # a number is not used twice, whatever happens
+            aggregate = await self._summed(number, query)
+            if self._stopping:
+                return StopReason.STOPPED
+            if aggregate is not None and query.settle(aggregate):
+                self._centre(query)
+                if self._snapshots is not None:
+                    self._snapshots.measuring(self._memory.arrays())
+                return None
+        return StopReason.NO_MEAN
+
+    def _centre(self, query: MeanQuery) -> None:
+        """Begin anew with the mean that devices have said."""
+        workload = self._workload
+        assert isinstance(workload, RatingWorkload | RemoteWorkload), "the scenario was checked"
+        assert query.answer is not None, "devices have answered"
+        assert query.answer.value is not None, "with a number"
+        problem = replace(workload.algorithm.problem, rating_mean=query.answer.value)
+        workload.algorithm = cast(Recommender, create(self._scenario.learning, problem))
+        self._start_model(self._scenario.seed)
+
+    def _start_model(self, seed: int) -> None:
+        algorithm = self._workload.algorithm
+        self._fixed = algorithm.fixed()
+        if self._fixed:
+            self._fleet.bare[:] = True
+        self.state = algorithm.initial_state(seed)
+        self._optimizer_state = algorithm.initial_optimizer_state(self.state)
+        self._save()
+
+    async def _summed(self, number: int, asked: DeviceSums) -> Aggregate | None:
+        """Let a cohort report sums, in the round of a number; return them, None where there are none."""
+        wall_s = time.perf_counter()
+        ids = await self._select(self._backend.loop, number)
         if ids is None:
             return None
-        phase = self._scenario.phase_at(max(number - 1, 0), self._backend.loop.now_s)
+        phase = self._scenario.phase_at(max(finished_rounds(number) - 1, 0), self._backend.loop.now_s)
         if self._snapshots is not None:
             memory = dict(self._memory.arrays())
             if self._privacy is not None:
-                # Of an evaluation that the end of the process cuts short nobody knows who was heard.
-                memory |= as_part("privacy", self._privacy.memory_at_most(phase, ids))
+                # Of a round that the end of the process cuts short nobody knows who was heard.
+                at_most = self._privacy.memory_at_most(phase, ids, RoundKind.of(number))
+                memory |= as_part("privacy", at_most)
             self._snapshots.measuring(memory)
         cohort, active = await self._exchange(
-            wire_number,
+            number,
             ids,
             phase,
-            evaluation.rounds,
-            evaluation.workload,
-            evaluation.accumulator(self._scenario),
-            ranges=evaluation.ranges,
+            asked.rounds,
+            asked.workload,
+            asked.accumulator(self._scenario),
+            ranges=asked.ranges,
+            sends_model=asked.sends_model,
         )
         aggregate: Aggregate | None = None
         if active.machine.outcome is RoundOutcome.COMPLETED:
-            specs = evaluation.workload.upload_spec(np.ones(1, np.int64))
-            aggregate = self._aggregate(active, wire_number, specs, evaluation.ranges)
+            specs = asked.workload.upload_spec(np.ones(1, np.int64))
+            aggregate = self._aggregate(active, number, specs, asked.ranges)
             if aggregate is None:
                 active.machine.undo(Reason.WRONG_SUM)
-        self._strike([active], wire_number, active.machine.reports, cohort.log)
+        self._strike([active], number, active.machine.reports, cohort.log)
         wall_s = time.perf_counter() - wall_s
         over = FinishedRound(cohort, active, aggregate, phase, None, frozenset(), wall_s, False)
         if self._privacy is not None:
@@ -424,7 +492,7 @@ class Training:
             self._snapshots.measuring(self._memory.arrays())
         self._pending.append(over)
         self._write_finished()
-        return None if aggregate is None else evaluation.values(aggregate)
+        return aggregate
 
     def _accumulator(self) -> Accumulator:
         """Return what the updates of a round that are seen one by one go into, empty."""
@@ -487,7 +555,7 @@ class Training:
         machine = active.machine
         if isinstance(machine, SecureRoundMachine) and machine.summed:
             aggregate = aggregate_of(machine.aggregation.sums(), specs)
-            if self._audit is not None and number < FIRST_EVALUATION:
+            if self._audit is not None and number < FIRST_QUERY:
                 self._audit.look(aggregate.sums, machine.summed)
             if machine.clear:
                 aggregate = joined(active.accumulator.result(), aggregate)
@@ -504,7 +572,7 @@ class Training:
     def _spend(self, privacy: RunPrivacy, over: FinishedRound) -> None:
         """Count what devices have spent in a round since it was last looked at."""
         spent = privacy.spent_in(over.active)
-        privacy.spend(over.phase, spent - over.spent, evaluation=over.of_evaluation)
+        privacy.spend(over.phase, spent - over.spent, over.kind)
         over.spent = spent
         over.epsilon = privacy.epsilon()
 
@@ -582,10 +650,11 @@ class Training:
         strikes = self._crashes.of_round(cohort.round_number)
         if cohort.faults is not None:
             strikes += strikes_of(self._scenario.faults, cohort.faults, cohort.ids)
-        self._records.write(over.facts(devices), devices, columns, strikes, of_evaluation=over.of_evaluation)
+        of_sums = over.kind is not RoundKind.TRAINING
+        self._records.write(over.facts(devices), devices, columns, strikes, of_sums=of_sums)
         if self._snapshots is None:
             return
-        if over.of_evaluation:
+        if of_sums:
             self._snapshots.measuring(self._memory.arrays())
         else:
             self._snapshots.written(cohort.round_number, self._memory.arrays())
@@ -593,5 +662,9 @@ class Training:
 
 def _named(number: int) -> str:
     """Return what messages call a round, by its number."""
-    after = number - FIRST_EVALUATION
-    return f"round {number}" if after < 0 else f"the evaluation after round {after}"
+    after = finished_rounds(number)
+    return {
+        RoundKind.TRAINING: f"round {number}",
+        RoundKind.MEAN_QUERY: "the query of the mean rating",
+        RoundKind.EVALUATION: f"the evaluation after round {after}",
+    }[RoundKind.of(number)]

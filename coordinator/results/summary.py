@@ -289,17 +289,31 @@ def _evaluations(evaluations: Rows) -> dict[str, Any]:
     """Return who measured the model, and what it cost the devices; a simulator measures at no cost."""
     if not len(evaluations):
         return {"measured_by": "simulator"}
-    numbers = evaluations.numbers
     completed = int(np.count_nonzero(evaluations.equal("outcome", label(RoundOutcome.COMPLETED))))
     return {
         "measured_by": "devices",
         "evaluations": len(evaluations),
         "completed": completed,
+        **_cost(evaluations),
+    }
+
+
+def _cost(rounds: Rows) -> dict[str, Any]:
+    """Return what rounds cost that stand beside those of training."""
+    numbers = rounds.numbers
+    return {
         "device_rounds": int(numbers["invited"].sum()),
         "seconds": float(numbers["duration_s"].sum()),
         "bytes": {name.removesuffix("_bytes"): int(numbers[name].sum()) for name in _BYTE_COLUMNS},
         "energy_j": _known(numbers["energy_j"].sum()),
     }
+
+
+def _rating_mean(facts: dict[str, Any] | None, queries: Rows) -> dict[str, Any] | None:
+    """Return the mean rating that the method began with, and what asking devices for it cost."""
+    if facts is None or facts["from"] != "devices":
+        return facts
+    return {**facts, "queries": len(queries), **_cost(queries)}
 
 
 def _audits(run: RunTables) -> tuple[dict[str, float], dict[str, dict[str, float]]]:
@@ -343,6 +357,7 @@ def summarise(
     status: str | None = None,
     privacy: dict[str, Any] | None = None,
     negatives: dict[str, Any] | None = None,
+    rating_mean: dict[str, Any] | None = None,
 ) -> dict[str, Any]:
     """Return the summary of a run; ``json_values`` gives what ``summary.json`` has.
 
@@ -354,6 +369,7 @@ def summarise(
     status : how the run ended, for the process that is ending it; by default what the manifest says.
     privacy : what it has spent beside ε, likewise.
     negatives : how it sampled negatives, likewise.
+    rating_mean : the mean rating that its method began with, likewise.
 
     Units are those of the names: seconds, bytes, joules. What was measured on this host is under
     ``measured``; the rest is equal for equal runs.
@@ -375,8 +391,9 @@ def summarise(
     evaluations = read_rows(
         run,
         "evaluation_rounds",
-        ["outcome", "duration_s", "invited", "energy_j", *_BYTE_COLUMNS, *_SPENT],
+        ["round", "outcome", "duration_s", "invited", "energy_j", *_BYTE_COLUMNS, *_SPENT],
     )
+    queried = evaluations.numbers["round"] < 0
     of_rounds = rounds.numbers
     loss = of_rounds["loss"][~np.isnan(of_rounds["loss"])]
     count = len(devices)
@@ -412,7 +429,11 @@ def summarise(
         "privacy": run.manifest.get("privacy") if privacy is None else privacy,
         "value_privacy": run.manifest.get("value_privacy"),
         "loss": {"first": float(loss[0]), "last": float(loss[-1])} if len(loss) else None,
-        "evaluation": _evaluations(evaluations),
+        "evaluation": _evaluations(evaluations.where(~queried)),
+        "rating_mean": _rating_mean(
+            run.manifest.get("rating_mean") if rating_mean is None else rating_mean,
+            evaluations.where(queried),
+        ),
         "accuracy": _accuracy(run, curves),
         "selected": _selected(run),
         "unscored": run.manifest.get("unscored"),

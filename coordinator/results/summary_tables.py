@@ -231,6 +231,7 @@ def _overview_table(summary: Mapping[str, Any]) -> Table:
     if summary["unscored"] is not None:
         table.add_row("evaluation", f"none: {summary['unscored']}")
     for name, said in (
+        *_mean_rows(summary),
         *_evaluation_rows(summary),
         *_inference_rows(summary),
         *_blame_rows(summary),
@@ -268,10 +269,37 @@ def _evaluation_rows(summary: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     found = summary["evaluation"]
     if found["measured_by"] != "devices":
         return
-    sizes = ", ".join(f"{way} {format_bytes(found['bytes'][way])}" for way in DIRECTIONS)
-    cost = f"{_duration(found['seconds'])}, {sizes}, {_energy(found['energy_j'])}, beside the above"
     ended = f"{found['completed']} of {found['evaluations']} evaluations"
-    yield "measured by", f"devices: {ended} of {found['device_rounds']} device rounds; {cost}"
+    yield "measured by", f"devices: {ended} of {found['device_rounds']} device rounds; {_cost(found)}"
+
+
+def _cost(found: Mapping[str, Any]) -> str:
+    sizes = ", ".join(f"{way} {format_bytes(found['bytes'][way])}" for way in DIRECTIONS)
+    return f"{_duration(found['seconds'])}, {sizes}, {_energy(found['energy_j'])}, beside the above"
+
+
+def mean_origin(summary: Mapping[str, Any]) -> str:
+    """Return where the mean rating is from that the method began with."""
+    found = summary["rating_mean"]
+    match found["from"]:
+        case "public":
+            return "as the scenario states it (data.public, or its synthetic ratings)"
+        case "negatives":
+            return "as it follows from data.negatives"
+        case "data":
+            return "of all training ratings, which the simulator has"
+    if found["value"] is None:
+        return f"devices were asked {found['queries']} times, and no sum came about"
+    of = f"{found['ratings']:,} ratings" if found["ratings"] is not None else "their means, with noise"
+    return f"of {found['devices']:,} devices, which were asked: {of}"
+
+
+def _mean_rows(summary: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """Yield the mean rating that devices were asked for, and what that cost."""
+    found = summary["rating_mean"]
+    if found is not None and found["from"] == "devices":
+        value = "unknown" if found["value"] is None else f"{found['value']:.5g}"
+        yield "mean rating", f"{value}, {mean_origin(summary)}; {_cost(found)}"
 
 
 def _inference_rows(summary: Mapping[str, Any]) -> Iterator[tuple[str, str]]:

@@ -12,12 +12,8 @@ import numpy as np
 
 from coordinator.engine.aggregation.ranges import ReportRanges
 from coordinator.engine.assembly import Assembly
-from coordinator.engine.device_evaluation import (
-    SUMS,
-    DeviceEvaluation,
-    EvaluationWorkload,
-    SumsScale,
-)
+from coordinator.engine.device_evaluation import DeviceEvaluation, EvaluationWorkload, SumsScale
+from coordinator.engine.device_sums import SUMS
 from coordinator.engine.evaluation import (
     RatingEvaluator,
     RegressionEvaluator,
@@ -27,6 +23,7 @@ from coordinator.engine.evaluation import (
 from coordinator.engine.exposure import Exposure, item_called
 from coordinator.engine.fleet import Fleet
 from coordinator.engine.host import memory_bytes
+from coordinator.engine.mean_query import MeanQuery, MeanScale, MeanWorkload, RatingMean
 from coordinator.engine.privacy import RunPrivacy
 from coordinator.engine.samplers import barred_items
 from coordinator.engine.secure_sums import SecureSums, lengths
@@ -43,6 +40,7 @@ from coordinator.scenario.data_section import (
     TIMED_SPLITS,
     FileRatings,
     LeaveOneOutSplit,
+    MeanQuerySection,
     NoSplit,
     PublicFacts,
     PublishedSplit,
@@ -58,13 +56,13 @@ from coordinator.scenario.load import LoadedScenario
 from coordinator.scenario.privacy_section import LocalGaussian, PersonalGaussian
 from coordinator.scenario.protection import (
     ckks_config,
-    evaluation_config,
     masking_config,
     secure_sections,
+    sums_config,
 )
 from coordinator.scenario.ratings import file_facts, item_features, read_data
 from coordinator.scenario.registered_sections import method_name
-from coordinator.scenario.rounds_section import ExposureSection, InferenceSection
+from coordinator.scenario.rounds_section import ExposureSection, InferenceSection, Rounds
 from coordinator.scenario.schema import ScenarioSettings, unknown_victims
 from coordinator.scenario.secure_section import (
     Ckks,
@@ -136,21 +134,17 @@ def complete(loaded: LoadedScenario, assembly: Assembly) -> None:
         assert isinstance(workload, RatingWorkload | RemoteWorkload), "the scenario was checked"
         evaluator = assembly.evaluator if isinstance(assembly.evaluator, RatingEvaluator) else None
         assembly.device_evaluation = _device_evaluation(loaded, workload, evaluator)
+    if scenario.mean_query is not None:
+        assert isinstance(workload, RatingWorkload | RemoteWorkload), "the scenario was checked"
+        assembly.mean_query = _mean_query(loaded, workload, scenario.mean_query)
     assembly.shields = _shields(loaded, workload)
     assembly.ranges = ReportRanges.of(loaded.scenario, workload)
     if loaded.scenario.privacy is not None:
         activity = workload.held(np.arange(workload.n_clients))
         elements = sum(length for _, length in lengths(workload.algorithm.summed_spec()))
-        measured = assembly.device_evaluation
-        if measured is not None:
-            elements = max(elements, measured.scale.metrics.width)
-        assembly.privacy = RunPrivacy(
-            loaded.scenario,
-            assembly.secure_sums,
-            activity,
-            elements,
-            None if measured is None else measured.secure_sums,
-        )
+        asked = assembly.asked()
+        elements = max([elements, *(one.workload.width for one in asked.values())])
+        assembly.privacy = RunPrivacy(loaded.scenario, assembly.secure_sums, activity, elements, asked)
     _check_frames(loaded, assembly)
 
 
@@ -213,8 +207,8 @@ def _assemble(loaded: LoadedScenario) -> Assembly:
     public = scenario.data.public
     if public is not None:
         _check_public(loaded, public, clients.n_clients, ratings.n_items)
-        if public.rating_mean is not None and scenario.data.negatives is None:
-            problem = dataclasses.replace(problem, rating_mean=public.rating_mean)
+    mean = known_mean(scenario, public, problem.rating_mean)
+    problem = dataclasses.replace(problem, rating_mean=mean.number)
     recommender = cast(Recommender, create(scenario.learning, problem))
     _check_model_memory(loaded, recommender, ratings.n_items)
     _check_audit(loaded, recommender)
@@ -255,7 +249,33 @@ def _assemble(loaded: LoadedScenario) -> Assembly:
         notices=notices,
         validation=validation,
         target=target,
+        known_mean=mean if begins_with_mean(scenario) else None,
     )
+
+
+def begins_with_mean(scenario: ScenarioSettings) -> bool:
+    """Return whether the method of a scenario begins with the mean rating."""
+    return METHODS[method_name(scenario.learning)].begins_with_mean(scenario.learning)
+
+
+def known_mean(scenario: ScenarioSettings, public: PublicFacts | None, of_data: float | None) -> RatingMean:
+    """Return the mean rating before the first round.
+
+    Parameters
+    ----------
+    scenario : what is run.
+    public : what is said publicly of the ratings.
+    of_data : the mean of the ratings that are here; None where there are none.
+    """
+    data = scenario.data
+    assert not isinstance(data, SyntheticRegression), "of ratings alone"
+    if scenario.mean_query is not None:
+        return RatingMean(None, "devices")
+    if data.negatives is not None:
+        return RatingMean(1.0 / (1 + data.negatives) if of_data is None else of_data, "negatives")
+    if public is not None and public.rating_mean is not None:
+        return RatingMean(public.rating_mean, "public")
+    return RatingMean(of_data, "data")
 
 
 def _validation(
@@ -419,21 +439,48 @@ def _device_evaluation(
         raise ScenarioError([DocumentError(loaded.document.position(path), path, message, "write less")])
     clip_norm = None if privacy is None else privacy.clip_norm
     scale = SumsScale(metrics, clip_norm, scenario.evaluation.error_max)
+    return DeviceEvaluation(
+        rounds,
+        EvaluationWorkload(workload, scale, evaluator),
+        _sums_of_reports(loaded, rounds, scale.metrics.width, workload.n_clients),
+        isinstance(privacy, LocalGaussian | PersonalGaussian),
+        scenario.evaluation,
+        scale,
+    )
+
+
+def _mean_query(
+    loaded: LoadedScenario, workload: RatingWorkload | RemoteWorkload, section: MeanQuerySection
+) -> MeanQuery:
+    """Return how devices are asked for the mean rating."""
+    rounds, privacy = loaded.scenario.query_rounds, loaded.scenario.privacy
+    if rounds.invited > workload.n_clients:
+        path = ("data", "mean_query", "cohort")
+        message = f"{rounds.invited} devices would be invited, but the data has {workload.n_clients} clients"
+        raise ScenarioError([DocumentError(loaded.document.position(path), path, message, "write less")])
+    scale = MeanScale(*section.range, None if privacy is None else privacy.clip_norm)
+    return MeanQuery(
+        rounds,
+        MeanWorkload(workload, scale),
+        _sums_of_reports(loaded, rounds, scale.width, workload.n_clients),
+        isinstance(privacy, LocalGaussian),
+        section,
+        scale,
+    )
+
+
+def _sums_of_reports(
+    loaded: LoadedScenario, rounds: Rounds, width: int, devices: int
+) -> dict[str, SecureSums | None]:
+    """Return how reports of so many numbers are summed in each phase, by its name; None: in the clear."""
+    scenario = loaded.scenario
     made: dict[SecureAggregation, SecureSums | None] = {}
     for _, section in secure_sections(scenario):
         if isinstance(section, Masking):
-            config = evaluation_config(scenario, section, SUMS, scale.metrics.width)
-            made[section] = _masked_sums(loaded, section, config, workload.n_clients)
+            config = sums_config(scenario, section, rounds, SUMS, width)
+            made[section] = _masked_sums(loaded, section, config, devices)
     names = [phase.name for phase in scenario.phases] or [""]
-    return DeviceEvaluation(
-        scenario.evaluation,
-        rounds,
-        EvaluationWorkload(workload, scale, evaluator),
-        scale,
-        {name: made.get(scenario.secure_in(name)) for name in names},
-        ReportRanges(weight_max=1.0, examples_max=0, bare=True),
-        noisy=isinstance(privacy, LocalGaussian | PersonalGaussian),
-    )
+    return {name: made.get(scenario.secure_in(name)) for name in names}
 
 
 def _shields(loaded: LoadedScenario, workload: Workload) -> dict[str, Shield | None]:

@@ -162,7 +162,8 @@ def run_assembled(
         private = None if assembly.privacy is None else assembly.privacy.facts()
         negatives = sampler_facts(loaded.scenario, assembly, tables if ending.judged else None)
         records = verdict_records(ending.verdicts)
-        summary = summarise(tables, ending.status, private, negatives)
+        mean = assembly.rating_mean()
+        summary = summarise(tables, ending.status, private, negatives, None if mean is None else mean.facts())
         advice = advise(loaded.scenario, tables, summary, records)
         summary["advice"] = [advice_record(one) for one in advice]
         directory.write_json(SUMMARY, json_values(summary))
@@ -245,6 +246,9 @@ def _manifest(loaded: LoadedScenario, assembly: Assembly, conduct: Conductor) ->
     negatives = sampler_facts(scenario, assembly)
     if negatives is not None:
         manifest["negatives"] = negatives
+    mean = assembly.rating_mean()
+    if mean is not None:
+        manifest["rating_mean"] = mean.facts()
     if assembly.privacy is not None:
         assembly.privacy.draw_from(conduct.secrets)
         manifest["privacy"] = assembly.privacy.facts()
@@ -356,6 +360,9 @@ def _conclude(
         facts["privacy"] = assembly.privacy.facts()
     if summary["negatives"] is not None:
         facts["negatives"] = summary["negatives"]
+    mean = assembly.rating_mean()
+    if mean is not None:
+        facts["rating_mean"] = mean.facts()
     with _allowed_to_fail(REPORT, unwritten):
         name, manifest = outcome.directory.name, {**tables.manifest, **facts}
         known = resolved(loaded.scenario)

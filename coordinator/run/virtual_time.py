@@ -136,7 +136,7 @@ def simulate(
             privacy=assembly.privacy,
             norm_bound=scenario.aggregation.norm_bound,
             partial_work=training.invitations.partial_work,
-            evaluation=assembly.device_evaluation,
+            asked=assembly.asked(),
             experience=training.invitations.experience,
             crashed=crash,
             probe=probe,

@@ -1,21 +1,21 @@
 """What a coordinator works with that has no data: method and fleet, from what is public.
 
-Devices bring their ratings. The coordinator knows how many devices and items there are, and the mean rating
-where the method begins with it, from the scenario (``data.public``, or the section of synthetic ratings,
-which says as much). What it cannot do without the ratings is refused, with the reason.
+Devices bring their ratings. The coordinator knows how many devices and items there are from the scenario
+(``data.public``, or the section of synthetic ratings, which says as much), and so the mean rating where the
+method begins with it, unless devices are asked (``data.mean_query``). What it cannot do without the ratings
+is refused, with the reason.
 """
 
 from __future__ import annotations
 
-import dataclasses
 import time
 from collections.abc import Iterator
-from typing import Any, cast
+from typing import cast
 
 from coordinator.engine.assembly import Assembly
 from coordinator.engine.device_evaluation import MeasuredElsewhere
 from coordinator.engine.workload import RemoteWorkload
-from coordinator.run.assembling import complete
+from coordinator.run.assembling import begins_with_mean, complete, known_mean
 from coordinator.scenario.data_section import (
     NoSplit,
     PublicFacts,
@@ -34,19 +34,6 @@ from edge.learning.base import Problem, Recommender
 from edge.learning.registry import create
 
 _ADVICE = "or let the service read the data: 'recfleet serve --with-data'"
-
-
-class UnstatedMeanError(Exception):
-    """A method asks for a mean rating that the scenario does not say."""
-
-
-class _WithoutMean(Problem):
-    """Facts about ratings whose mean is not stated."""
-
-    def __getattribute__(self, name: str) -> Any:
-        if name == "rating_mean":
-            raise UnstatedMeanError
-        return super().__getattribute__(name)
 
 
 def assemble_without_data(loaded: LoadedScenario) -> Assembly:
@@ -69,19 +56,15 @@ def assemble_without_data(loaded: LoadedScenario) -> Assembly:
     public = public_facts(loaded)
     assert public is not None, "refused"
     each = 1 + (data.negatives or 0)
-    problem = Problem(n_items=public.items, rating_mean=public.rating_mean or 0.0, n_users=public.clients)
-    if data.negatives is not None:
-        problem = dataclasses.replace(problem, rating_mean=1.0 / each)
-    elif public.rating_mean is None:
-        problem = _WithoutMean(n_items=public.items, n_users=public.clients)
-    try:
-        algorithm = cast(Recommender, create(scenario.learning, problem))
-        algorithm.initial_state(scenario.seed)
-    except UnstatedMeanError:
+    mean = known_mean(scenario, public, None)
+    begins = begins_with_mean(scenario)
+    if begins and mean.value is None and scenario.mean_query is None:
         path = ("data", "public")
         message = "without the data: this method begins with the mean rating, which is not said"
-        hint = f"write 'rating_mean', which 'recfleet data' prints, {_ADVICE}"
-        raise ScenarioError([DocumentError(loaded.document.position(path), path, message, hint)]) from None
+        hint = f"write 'rating_mean', which 'recfleet data' prints, or 'mean_query' in data, {_ADVICE}"
+        raise ScenarioError([DocumentError(loaded.document.position(path), path, message, hint)])
+    problem = Problem(n_items=public.items, rating_mean=mean.number, n_users=public.clients)
+    algorithm = cast(Recommender, create(scenario.learning, problem))
     facts = {"clients": public.clients, "items": public.items, "split": data.split.kind}
     kept = not isinstance(data.split, NoSplit)
     evaluator = MeasuredElsewhere(
@@ -94,6 +77,7 @@ def assemble_without_data(loaded: LoadedScenario) -> Assembly:
         evaluator,
         facts,
         catalogue={"labels": None, "rating_range": None, "titles": None},
+        known_mean=mean if begins else None,
     )
     complete(loaded, assembly)
     assembly.wall_s = time.perf_counter() - start_s

@@ -227,6 +227,25 @@ class PublicFacts(Section):
     )
 
 
+class MeanQuerySection(Section):
+    """A question before the first round: devices say count and sum of their training ratings.
+
+    The answer is the mean that the method begins with. It is a round of its own, summed and protected as
+    updates are.
+    """
+
+    range: tuple[Number, Number] = Field(
+        description="lowest and highest rating; a device cuts off what lies outside"
+    )
+    cohort: PositiveInt | None = Field(
+        default=None, description="devices that are asked, up to all there are; by default those of a round"
+    )
+
+    def _problems(self) -> Iterator[FieldProblem]:
+        if self.range[0] >= self.range[1]:
+            yield FieldProblem(("range",), "the lowest rating is not below the highest; write it first")
+
+
 class _RatingsSource(DataSource):
     """What every source of ratings has."""
 
@@ -277,6 +296,10 @@ class _RatingsSource(DataSource):
     public: PublicFacts | None = Field(
         default=None,
         description="what `recfleet serve`, which reads no ratings, must know; `recfleet data` prints it",
+    )
+    mean_query: MeanQuerySection | None = Field(
+        default=None,
+        description="ask devices for the mean rating that the method begins with; by default it is public",
     )
 
     @property

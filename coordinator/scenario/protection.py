@@ -128,24 +128,31 @@ def _plan_problems(scenario: Sections, place: Path, section: Masking | Ckks) -> 
         yield FieldProblem((*place, key), message, "write less, or a larger cohort in rounds")
 
 
-def evaluation_problems(scenario: Sections) -> Iterator[FieldProblem]:
-    """Yield what keeps devices from measuring the model in sums as the scenario's are made."""
-    wanted = scenario.evaluation_rounds.cohort
+def device_sums_problems(
+    scenario: Sections, rounds: Rounds, what: str, place_of_cohort: Path, instead: str
+) -> Iterator[FieldProblem]:
+    """Yield what keeps devices from reporting sums as those of the scenario's updates are made.
+
+    Parameters
+    ----------
+    scenario : says how those are.
+    rounds : how devices are asked.
+    what, place_of_cohort : what they are asked for, as an error says it, and where its cohort is written.
+    instead : what to write where there can be none.
+    """
+    wanted = rounds.cohort
     for place, section in secure_sections(scenario):
         if isinstance(section, Ckks):
-            message = (
-                "no sums of evaluations under ckks: what devices measure is not of the size of an update"
-            )
-            yield FieldProblem((*place, "mode"), message, "write 'mode: secagg-plus', or 'on: test'")
+            message = f"no sums of {what} under ckks: what devices report is not of the size of an update"
+            yield FieldProblem((*place, "mode"), message, f"write 'mode: secagg-plus', or {instead}")
         elif isinstance(section, Masking):
-            place_of_cohort = ("evaluation", "cohort")
             try:
-                needed = evaluation_config(scenario, section, "sums", 1).contributors_needed(wanted)
+                needed = sums_config(scenario, section, rounds, "sums", 1).contributors_needed(wanted)
             except SecAggError as error:
                 yield FieldProblem(place_of_cohort, f"no sum over {wanted} devices can be made: {error}")
                 continue
             if needed > wanted:
-                message = f"a sum needs {needed} contributors, and an evaluation has {wanted} devices at most"
+                message = f"a sum needs {needed} contributors, and there are {wanted} devices at most"
                 yield FieldProblem(place_of_cohort, message, "write more")
 
 
@@ -278,16 +285,16 @@ def masking_config(scenario: Sections, section: Masking, arrays: Iterable[tuple[
     return _with_shares(scenario.privacy, section, parts, scenario.rounds, largest)
 
 
-def evaluation_config(scenario: Sections, section: Masking, name: str, width: int) -> SecAggConfig:
-    """Return what devices and coordinator agree on for the sums of an evaluation: one array, by name.
+def sums_config(scenario: Sections, section: Masking, rounds: Rounds, name: str, width: int) -> SecAggConfig:
+    """Return what devices and coordinator agree on for sums of other than updates: one array, by name.
 
-    The ring has 64 bits whatever the section says: the array is short, and a mean of errors is wanted to many
-    digits. Raises what :class:`SecAggConfig` raises.
+    ``rounds`` says how devices are asked. The ring has 64 bits whatever the section says: the array is short,
+    and a mean of errors is wanted to many digits. Raises what :class:`SecAggConfig` raises.
     """
     privacy = scenario.privacy
     parts = (RealPart(name, width, VALUE_MAX if privacy is None else _element_bound(privacy)),)
     section = section.model_copy(update={"bits": 64, "shielded": None})
-    return _with_shares(privacy, section, parts, scenario.evaluation_rounds, 1)
+    return _with_shares(privacy, section, parts, rounds, 1)
 
 
 def _with_shares(

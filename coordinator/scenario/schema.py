@@ -13,9 +13,9 @@ from coordinator.scenario.data_section import SyntheticRatingsSection, Synthetic
 from coordinator.scenario.errors import FieldProblem, did_you_mean
 from coordinator.scenario.faults_section import STAGE_OF_LABEL, STAGE_ORDER, Fault, stages_of
 from coordinator.scenario.metric_names import ERROR_METRICS, EXPOSURE, HELD_OUT_GROUPS, SPLITS
-from coordinator.scenario.privacy_section import CentralGaussian, LocalGaussian
+from coordinator.scenario.privacy_section import CentralGaussian, LocalGaussian, PersonalGaussian
 from coordinator.scenario.protection import (
-    evaluation_problems,
+    device_sums_problems,
     privacy_problems,
     secure_problems,
     secure_sections,
@@ -47,6 +47,7 @@ def problems(scenario: Sections) -> Iterator[FieldProblem]:
     yield from _length_problems(scenario)
     yield from _client_problems(scenario)
     yield from _learning_problems(scenario)
+    yield from _mean_query_problems(scenario)
     yield from _evaluation_problems(scenario)
     yield from _tag_problems(scenario)
     yield from _baseline_problems(scenario)
@@ -108,6 +109,38 @@ def _learning_problems(scenario: Sections) -> Iterator[FieldProblem]:
     elif method.user_rows and getattr(scenario.data, "grouped", False):
         message = f"{name!r} keeps a row of one user for each device"
         yield FieldProblem(("learning", "algorithm"), message, "write one user a client in data")
+
+
+def _mean_query_problems(scenario: Sections) -> Iterator[FieldProblem]:
+    """Yield why devices are not asked for the mean rating."""
+    query, data, place = scenario.mean_query, scenario.data, ("data", "mean_query")
+    if query is None or isinstance(data, SyntheticRegression):
+        return
+    name = method_name(scenario.learning)
+    message = None
+    if data.negatives is not None:
+        message = "with data.negatives the mean follows from their number"
+    elif not METHODS[name].begins_with_mean(scenario.learning):
+        message = f"{name!r} begins with no mean rating as it is set"
+    elif data.public is not None and data.public.rating_mean is not None:
+        message = "contradicts 'rating_mean' in data.public; leave one of them out"
+        yield FieldProblem(place, message, None, of_key=True)
+        return
+    elif isinstance(scenario.privacy, PersonalGaussian):
+        message = "tiers report with weights of their own, which shrink a mean towards the lowest rating"
+    elif isinstance(scenario.rounds.pacing, Buffered):
+        message = "devices are asked in a round of its own, and buffered pacing has none"
+    if message is not None:
+        yield FieldProblem(place, f"{message}; leave it out", None, of_key=True)
+        return
+    clients, invited = _clients(scenario), scenario.query_rounds.invited
+    if clients is not None and invited > clients and query.cohort is not None:
+        message = f"{invited} devices would be invited, but the data has {clients} clients; write less"
+        yield FieldProblem((*place, "cohort"), message)
+    instead = "'rating_mean' in data.public in place of 'mean_query'"
+    yield from device_sums_problems(
+        scenario, scenario.query_rounds, "mean queries", (*place, "cohort"), instead
+    )
 
 
 def _tag_problems(scenario: Sections) -> Iterator[FieldProblem]:
@@ -200,7 +233,8 @@ def _on_devices_problems(scenario: Sections) -> Iterator[FieldProblem]:
     if clients is not None and invited > clients and scenario.evaluation.cohort is not None:
         message = f"{invited} devices would be invited, but the data has {clients} clients; write less"
         yield FieldProblem(("evaluation", "cohort"), message)
-    yield from evaluation_problems(scenario)
+    rounds, place = scenario.evaluation_rounds, ("evaluation", "cohort")
+    yield from device_sums_problems(scenario, rounds, "evaluations", place, "'on: test'")
 
 
 def _implicit_problems(scenario: Sections) -> Iterator[FieldProblem]:

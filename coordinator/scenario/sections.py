@@ -11,7 +11,7 @@ from typing import Annotated, Any, Final, Literal, Self
 from pydantic import Field
 
 from coordinator.scenario.aggregation_section import Aggregation, MeanRule
-from coordinator.scenario.data_section import Data, SyntheticRegression
+from coordinator.scenario.data_section import Data, MeanQuerySection, SyntheticRegression
 from coordinator.scenario.faults_section import Faults
 from coordinator.scenario.fleet_section import Connection, CoordinatorLink, ScenarioFleet
 from coordinator.scenario.model import Section
@@ -35,6 +35,7 @@ from coordinator.scenario.thresholds import Threshold, parse_thresholds, written
 from device_profiles.fields import Form, NonNegativeInt, OnDemand, Text
 from device_profiles.quantities import UnitError, quoted
 from edge.core.plugins import ALGORITHMS, FAULTS, READERS, SELECTORS, Entry, used
+from edge.core.vocabulary import MEAN_QUERIES
 from edge.learning.registry import METHODS
 
 FORMAT: Final = 2
@@ -182,7 +183,20 @@ class Sections(Section):
 
         A quorum in devices is no more than that cohort.
         """
-        rounds, cohort = self.rounds, self.evaluation.cohort
+        return self._rounds_of(self.evaluation.cohort)
+
+    @property
+    def mean_query(self) -> MeanQuerySection | None:
+        """The question for the mean rating; None where devices are not asked."""
+        return None if isinstance(self.data, SyntheticRegression) else self.data.mean_query
+
+    @property
+    def query_rounds(self) -> Rounds:
+        """How devices are asked for the mean rating, likewise."""
+        return self._rounds_of(None if self.mean_query is None else self.mean_query.cohort)
+
+    def _rounds_of(self, cohort: int | None) -> Rounds:
+        rounds = self.rounds
         if cohort is None:
             return rounds
         quorum = min(rounds.quorum, cohort) if isinstance(rounds.quorum, int) else rounds.quorum
@@ -207,12 +221,14 @@ class Sections(Section):
 
     @property
     def answers_count(self) -> int | None:
-        """Most rounds and evaluations that a device can be invited to; None where there is no such number."""
+        """Most rounds, evaluations and queries that a device can be invited to; None if unknown."""
         count = self.round_count
-        if count is None or not self.evaluation.on_devices:
-            return count
-        # One before the first round and one after the last, at most, beside those in between.
-        return count + count // self.evaluation.every + 2
+        if count is None:
+            return None
+        queries = 0 if self.mean_query is None else MEAN_QUERIES
+        # An evaluation before the first round and one after the last, at most, beside those in between.
+        evaluations = count // self.evaluation.every + 2 if self.evaluation.on_devices else 0
+        return count + evaluations + queries
 
     @property
     def phase_time_s(self) -> float | None:

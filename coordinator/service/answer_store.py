@@ -24,7 +24,7 @@ from urllib.parse import urlsplit
 
 from coordinator.engine.run_files import written_whole
 from edge.core.errors import RecfleetError
-from edge.core.vocabulary import FIRST_EVALUATION, Reason
+from edge.core.vocabulary import FIRST_QUERY, Reason
 from edge.device.participation import objections
 
 _VERSION: Final = "recfleet answered rounds, version 1"
@@ -51,11 +51,11 @@ class Answered(NamedTuple):
 
     def last(self, round_number: int) -> int:
         """Return the highest of the series that a round is of."""
-        return self.last_evaluation if round_number >= FIRST_EVALUATION else self.last_round
+        return self.last_evaluation if round_number >= FIRST_QUERY else self.last_round
 
     def and_also(self, round_number: int) -> Answered:
         """Return this with one round, or evaluation, more."""
-        if round_number >= FIRST_EVALUATION:
+        if round_number >= FIRST_QUERY:
             return self._replace(rounds=self.rounds + 1, last_evaluation=round_number)
         return self._replace(rounds=self.rounds + 1, last_round=round_number)
 

@@ -27,7 +27,7 @@ from coordinator.service.session_records import SessionRecords
 from coordinator.service.sessions import DeviceSession, Sessions, Transfer
 from edge.clock.real import RealClockLoop
 from edge.core.errors import CodecError
-from edge.core.vocabulary import FIRST_EVALUATION, Direction, Outcome, Reason, Stage
+from edge.core.vocabulary import Direction, Outcome, Reason, RoundKind, Stage
 from edge.device.compute import Kernel
 from edge.device.participation import (
     LAST_OF_REPORT,
@@ -115,9 +115,9 @@ class SessionCohort:
         self.devices: list[int] = ids.tolist()
         self.round_number = round_number
         self.kernel: Kernel[ClientUpdate] = kernel
-        evaluation = backend.evaluation if round_number >= FIRST_EVALUATION else None
-        self._task = task = backend if evaluation is None else evaluation
-        self._evaluates = evaluation is not None
+        asked = backend.asked.get(RoundKind.of(round_number))
+        self._task = task = backend if asked is None else asked
+        self._trains = asked is None
         self.examples = task.workload.examples(ids).copy()
         """What the scenario's data has; of a device that reports in the clear, what it says."""
         if backend.data_elsewhere:
@@ -252,7 +252,7 @@ class SessionCohort:
     def _advance(self, slot: int, message: AnyMessage, reason: Reason) -> None:
         """Handle what a message says about where its device stands."""
         device = self.devices[slot]
-        experience = None if self._evaluates else self._backend.experience
+        experience = self._backend.experience if self._trains else None
         if message.__class__ in UPDATES and experience is not None:
             experience.learn(device, message, reason, self._backend.loop.now_s - self.invited_s)
         if (
@@ -262,7 +262,7 @@ class SessionCohort:
         ):
             # Devices that add noise report neither examples nor loss.
             self.loss[slot] = message.loss
-            if not self._evaluates:
+            if self._trains:
                 self.examples[slot] = message.examples
         if reason is not Reason.NONE:
             return
@@ -425,7 +425,7 @@ class SocketBackend:
         self.fleet = assembly.fleet
         self.fleet.joined = np.zeros(self.fleet.n, dtype=np.bool_)
         self.workload = assembly.workload
-        self.evaluation = assembly.device_evaluation
+        self.asked = assembly.asked()
         self.data_elsewhere = isinstance(assembly.workload, RemoteWorkload)
         """Whether devices alone have the data."""
         self.counts_kept_back = assembly.counts_kept_back

@@ -28,7 +28,7 @@ from coordinator.service.app import Listening, make_app
 from coordinator.service.backend import SocketBackend
 from coordinator.service.greeting import Offer
 from coordinator.service.hooks import Admission, ServiceObserver
-from coordinator.service.refusals import refuse_on_real_clock
+from coordinator.service.refusals import refuse_on_real_clock, refuse_unsent_mean
 from coordinator.service.sessions import Sessions
 from coordinator.service.survival.survivor import Survivor
 from device_profiles.dataclass import dataclass
@@ -94,6 +94,7 @@ def assembled(loaded: LoadedScenario, wait_for: int | None, *, with_data: bool =
     """
     refuse_on_real_clock(loaded)
     assembly = assemble(loaded) if with_data else assemble_without_data(loaded)
+    refuse_unsent_mean(loaded, assembly.workload.algorithm)
     if wait_for is not None and wait_for > assembly.fleet.n:
         raise WaitError(f"there are {assembly.fleet.n} devices in all; wait for so many, or fewer")
     return assembly

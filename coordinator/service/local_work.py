@@ -11,11 +11,11 @@ import bisect
 import numpy as np
 
 from coordinator.engine.assembly import Assembly
-from coordinator.engine.device_evaluation import measured
+from coordinator.engine.device_sums import finite_report
 from coordinator.engine.secure_sums import RoundOfSums, SecureSums
 from coordinator.scenario.load import LoadedScenario
 from edge.core.rng import hashed_bits_scalar, stream_key
-from edge.core.vocabulary import FIRST_EVALUATION, Reason
+from edge.core.vocabulary import Reason, RoundKind, finished_rounds
 from edge.crypto.entropy import SecretSource, SystemEntropy
 from edge.crypto.errors import NotFiniteError
 from edge.device.compute_model import CryptoCosts
@@ -43,7 +43,8 @@ class LocalWorks:
         self.slow = slow
         count = loaded.scenario.answers_count
         self.rounds = UNLIMITED if count is None else count
-        """Most rounds and evaluations of the run."""
+        """Most rounds, evaluations and queries of the run."""
+        self.asked = assembly.asked()
         self.fixed = frozenset(assembly.workload.algorithm.fixed())
         self._sums_of_round: tuple[int, RoundOfSums] | None = None
         if assembly.privacy is not None:
@@ -78,15 +79,13 @@ class LocalWorks:
 
         An evaluation belongs to that of the round before it.
         """
-        finished = round_number - FIRST_EVALUATION if round_number >= FIRST_EVALUATION else round_number
-        return self.scenario.phase_at(max(finished - 1, 0), 0.0)
+        return self.scenario.phase_at(max(finished_rounds(round_number) - 1, 0), 0.0)
 
     def sums(self, round_number: int) -> SecureSums | None:
         """Return how the reports of a round are summed; None: in the clear."""
-        evaluation = self.assembly.device_evaluation
-        if round_number >= FIRST_EVALUATION and evaluation is not None:
-            return evaluation.secure_sums[self.phase(round_number)]
-        return self.assembly.secure_sums[self.phase(round_number)]
+        asked = self.asked.get(RoundKind.of(round_number))
+        task = self.assembly if asked is None else asked
+        return task.secure_sums[self.phase(round_number)]
 
     def patience_s(self, round_number: int) -> float:
         """Return how much longer than for a report a device waits for a secure sum, seconds."""
@@ -129,8 +128,8 @@ class DeviceWork:
         if not int(workload.examples(self._ids)[0]):
             return Reason.NO_DATA
         state = dict(self._changing(model).arrays)
-        if model.round_number >= FIRST_EVALUATION:
-            return self._measured(state)
+        if RoundKind.of(model.round_number) is not RoundKind.TRAINING:
+            return self._summed(model.round_number, state)
         with np.errstate(over="ignore", invalid="ignore"):  # of a model that has run away
             (result,) = workload.training(state, model.round_number)(self._ids)()
         update: ClientUpdate = result
@@ -153,15 +152,14 @@ class DeviceWork:
             update = shield.summed(update)
         return update
 
-    def _measured(self, state: State) -> ClientUpdate | Reason:
-        """Return what the device measures of a model on what it keeps back."""
-        assembly = self._works.assembly
-        evaluation = assembly.device_evaluation
-        if evaluation is None:
+    def _summed(self, round_number: int, state: State) -> ClientUpdate | Reason:
+        """Return what the device reports where no update is asked for."""
+        assembly, asked = self._works.assembly, self._works.asked.get(RoundKind.of(round_number))
+        if asked is None:
             return Reason.NO_DATA
         with np.errstate(over="ignore", invalid="ignore"):  # of a model that has run away
-            (result,) = evaluation.workload.training(state, FIRST_EVALUATION)(self._ids)()
-        report = measured(self._device, result)
+            (result,) = asked.workload.training(state, round_number)(self._ids)()
+        report = finite_report(self._device, result)
         if isinstance(report, Reason) or assembly.privacy is None:
             return report
         protected, _ = assembly.privacy.protection(self._device).apply(report, SystemEntropy())
@@ -169,7 +167,7 @@ class DeviceWork:
 
     @property
     def rounds(self) -> int:
-        """Most rounds and evaluations of the run."""
+        """Most rounds, evaluations and queries of the run."""
         return self._works.rounds
 
     def epsilon(self, rounds: int) -> float | None:
@@ -198,9 +196,8 @@ class DeviceWork:
         """Return how long the update takes by the device's profile, if it is to be slow, seconds."""
         if not self._works.slow:
             return 0.0
-        assembly = self._works.assembly
-        evaluation = assembly.device_evaluation if round_number >= FIRST_EVALUATION else None
-        work = (assembly if evaluation is None else evaluation).workload.work(self._ids)
+        assembly, asked = self._works.assembly, self._works.asked.get(RoundKind.of(round_number))
+        work = (assembly if asked is None else asked).workload.work(self._ids)
         return float(assembly.fleet.compute_seconds(self._ids, work, round_number)[0])
 
     def crypto_s(self, work: CryptoWork) -> float:
@@ -211,7 +208,7 @@ class DeviceWork:
         return self._works.phase(model.round_number)
 
     def _shielded(self, model: Model) -> bool:
-        if model.round_number >= FIRST_EVALUATION:
+        if RoundKind.of(model.round_number) is not RoundKind.TRAINING:
             return False
         shield = self._works.assembly.shields.get(self._phase(model))
         return shield is not None and bool(shield.passes(self._ids)[0])

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from typing import Any
 
 from coordinator.scenario.errors import ScenarioError
 from coordinator.scenario.load import LoadedScenario
 from coordinator.scenario.protection import secure_sections, stays_on_devices
-from coordinator.scenario.registered_sections import fitting_policies
+from coordinator.scenario.registered_sections import fitting_policies, method_name
 from coordinator.scenario.rounds_section import Buffered, PartialWorkPacing
 from coordinator.scenario.secure_section import Ckks, Masking
 from device_profiles.errors import DocumentError, Path
+from edge.learning.base import MEAN, Algorithm
 
 
 def refuse_on_real_clock(loaded: LoadedScenario) -> None:
@@ -46,6 +48,20 @@ def refuse_without_roster(loaded: LoadedScenario, devices: int, roster: Mapping[
     ScenarioError : with what to do.
     """
     _raise(loaded, _problems_of_active(loaded, devices, roster))
+
+
+def refuse_unsent_mean(loaded: LoadedScenario, algorithm: Algorithm[Any]) -> None:
+    """Refuse a query of the mean rating whose answer no model would bring to the devices.
+
+    Raises
+    ------
+    ScenarioError : with what to write instead.
+    """
+    if loaded.scenario.mean_query is None or MEAN in algorithm.broadcast(algorithm.initial_state(0)):
+        return
+    message = f"devices of {method_name(loaded.scenario.learning)!r} begin with the mean, and no model has it"
+    hint = "write 'rating_mean' in data.public in its place"
+    _raise(loaded, iter([(("data", "mean_query"), message, hint)]))
 
 
 def _problems_of_active(

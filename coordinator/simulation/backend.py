@@ -13,7 +13,7 @@ from coordinator.engine.active_round import ActiveRound, Broadcast
 from coordinator.engine.actor import UPDATES as BRING_UPDATES
 from coordinator.engine.actor import Coordinator
 from coordinator.engine.backend import CrashHandler, Probe, RunningCohort
-from coordinator.engine.device_evaluation import DeviceEvaluation, measured
+from coordinator.engine.device_sums import DeviceSums, finite_report
 from coordinator.engine.fleet import Fleet
 from coordinator.engine.invitation_records import SentInvitations, connect_delays, invitation_rows
 from coordinator.engine.predictions import PartialWork
@@ -34,7 +34,7 @@ from device_profiles.dataclass import dataclass
 from edge.clock.virtual import VirtualClockLoop
 from edge.core.log import EventLog
 from edge.core.rng import stream_key
-from edge.core.vocabulary import FIRST_EVALUATION, Direction, Fate, Outcome, Reason, Stage
+from edge.core.vocabulary import Direction, Fate, Outcome, Reason, RoundKind, Stage
 from edge.crypto.errors import NotFiniteError
 from edge.device.compute import ComputeQueue, Kernel
 from edge.device.participation import RECEIPT_PATIENCE
@@ -124,8 +124,8 @@ class Simulation:
     """What devices clip their updates to, beside privacy; None: nothing."""
     partial_work: PartialWork | None
     """How many local steps devices take; None: all of them."""
-    evaluation: DeviceEvaluation | None
-    """How devices measure the model; None where they do not."""
+    asked: Mapping[RoundKind, DeviceSums]
+    """What devices report beside updates."""
     experience: Experience | None
     """Receives what arrives from each device; None where no policy uses it."""
     crashed: Callable[[str, BaseException], None]
@@ -212,9 +212,11 @@ class SimulatedCohort:
         done: Callable[[SimulatedCohort], None],
     ) -> None:
         fleet = simulation.fleet
-        evaluation = simulation.evaluation if round_number >= FIRST_EVALUATION else None
-        task = simulation if evaluation is None else evaluation
-        self._evaluates = evaluation is not None
+        asked = simulation.asked.get(RoundKind.of(round_number))
+        task = simulation if asked is None else asked
+        self._trains = asked is None
+        self.sends_model = asked is None or asked.sends_model
+        """Whether devices are sent the model."""
         self.workload = workload = task.workload
         """What devices do."""
         self._simulation = simulation
@@ -230,7 +232,7 @@ class SimulatedCohort:
         self.work = workload.work(ids)
         self.work_share: Floats | None = None
         """Which part of its local steps each device takes; None: all take all."""
-        if simulation.partial_work is not None and evaluation is None:
+        if simulation.partial_work is not None and asked is None:
             self._limit_work(simulation.partial_work, kernel, phase)
         self.sums = sums = task.secure_sums[phase]
         """How the updates of the round are summed; None: every device reports in the clear."""
@@ -238,7 +240,7 @@ class SimulatedCohort:
         if sums is not None:
             self.secure_sum = sums.round(round_number)
             self.work = replace(self.work, memory_bytes=self.work.memory_bytes + sums.input_bytes)
-        self.shield = shield = simulation.shields.get(phase) if evaluation is None else None
+        self.shield = shield = simulation.shields.get(phase) if asked is None else None
         """Who reports in the clear beside the sum; None: nobody."""
         shielded = None
         if shield is not None:
@@ -285,8 +287,8 @@ class SimulatedCohort:
         self.protect: Callable[[int, ClientUpdate], ClientUpdate | Reason] | None = None
         if simulation.privacy is not None:
             self.protect = self._protect
-        elif evaluation is not None:
-            self.protect = measured
+        elif asked is not None:
+            self.protect = finite_report
         elif simulation.norm_bound is not None:
             self.protect = self._bound
         elif shield is not None:
@@ -482,8 +484,8 @@ class SimulatedCohort:
 
     @property
     def experience(self) -> Experience | None:
-        """Receives what arrives from each device; None where no policy uses it, or it is of an evaluation."""
-        return None if self._evaluates else self._simulation.experience
+        """Receives what arrives from each device; None where no policy uses it, or it is no update."""
+        return self._simulation.experience if self._trains else None
 
     def _foresee(self, clients: list[int]) -> None:
         """Announce who will compute, so that they can be computed together."""
@@ -559,8 +561,8 @@ class SimulatedCohort:
         """Return the visible part of an update, and record whether it was clipped; or what is wrong."""
         privacy = self._simulation.privacy
         assert privacy is not None
-        if self._evaluates:
-            seen = measured(slot, update)
+        if not self._trains:
+            seen = finite_report(slot, update)
             if isinstance(seen, Reason):
                 return seen
         device = self.devices[slot]
@@ -605,7 +607,7 @@ class SimulatedCohort:
         self.loss[slot] = device.loss
         fleet = self._simulation.fleet
         fleet.busy[device.device] = False
-        if device.stage is not _INVITE and device.stage is not _DOWNLOAD:
+        if self.sends_model and device.stage is not _INVITE and device.stage is not _DOWNLOAD:
             fleet.bare[device.device] = False  # what never changes has arrived, and is kept
         if device.outcome is Outcome.DROPPED or not device.connected:
             fleet.connected[device.device] = False

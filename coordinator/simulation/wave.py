@@ -58,6 +58,7 @@ class WaveRound(Protocol):
     round_number: int
     invited_s: float
     loss: Floats
+    sends_model: bool
 
     @property
     def fleet(self) -> Fleet:
@@ -476,8 +477,9 @@ class Wave:
             self._done = end
             fleet, ids = self._cohort.fleet, self._ids[places]
             fleet.busy[ids] = False
-            # What never changes has arrived with the model, and is kept.
-            fleet.bare[ids[lines.given[places] & ~lines.refused[places]]] = False
+            if self._cohort.sends_model:
+                # What never changes has arrived with it, and is kept.
+                fleet.bare[ids[lines.given[places] & ~lines.refused[places]]] = False
             fleet.connected[ids[np.isfinite(lines.cut_s[places])]] = False
         if self._done == len(self._ends) and self._next == len(self._who):
             self._end()

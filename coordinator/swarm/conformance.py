@@ -6,9 +6,9 @@ import copy
 import tempfile
 import traceback
 from collections.abc import Callable, Iterator
-from dataclasses import fields
+from dataclasses import fields, replace
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -29,7 +29,7 @@ from coordinator.scenario.faults_section import STAGES_OF_MODE, fault_section
 from coordinator.scenario.load import load_text
 from coordinator.scenario.model import random_settings
 from coordinator.scenario.ratings import read_file
-from coordinator.scenario.registered_sections import SECTIONS
+from coordinator.scenario.registered_sections import SECTIONS, method_name
 from coordinator.simulation.faults.base import FaultKind, Setting, Strike
 from coordinator.swarm.generator import Document, document_of, text_of
 from coordinator.swarm.storms import STORM, Stormy, fault_of
@@ -41,7 +41,9 @@ from edge.core.plugins import ALGORITHMS, FAULTS, READERS, SELECTORS, SINKS, Ent
 from edge.core.rng import Draws, stream
 from edge.device.round_faults import RoundFaults
 from edge.device.simulated import CohortPlan
+from edge.learning.base import Recommender
 from edge.learning.promotion import PromotedItem
+from edge.learning.registry import METHODS, create
 from edge.learning.updates import Accumulator, ClientUpdate, UpdateBatch
 
 _TRIES: Final = 3
@@ -361,6 +363,7 @@ def _rules_of_algorithm(name: str) -> Iterator[tuple[str, Iterator[str]]]:
         "negatives that devices draw are among the examples that are named",
         _of_rules(assemblies, _named_draws),
     )
+    yield "who begins with the mean rating says so", _declared_mean(made)
 
 
 def _sound_methods(made: list[Document]) -> Iterator[str]:
@@ -497,6 +500,26 @@ def _finite(assembly: Assembly, state: Any, clients: Ids) -> Iterator[str]:
         after, _ = algorithm.server_update(state, algorithm.initial_optimizer_state(state), aggregate, 0)
         if not all(np.isfinite(array).all() for array in after.values() if array.dtype.kind == "f"):
             yield "the model after a round is not finite"
+
+
+def _declared_mean(made: list[Document]) -> Iterator[str]:
+    for one in made:
+        loaded = load_text(text_of(one), "conformance")
+        learning, workload = loaded.scenario.learning, assemble(loaded).workload
+        name = method_name(learning)
+        if not isinstance(workload, RatingWorkload) or METHODS[name].begins_with_mean(learning):
+            continue
+        seen = []
+        for mean in (2.0, 3.0):
+            problem = replace(workload.algorithm.problem, rating_mean=mean)
+            workload.algorithm = cast(Recommender, create(learning, problem))
+            state = workload.algorithm.initial_state(1)
+            known = {**state, **workload.algorithm.fixed()}
+            updates = workload.training(state, 1)(np.arange(min(workload.n_clients, 6)))()
+            bits = {name: array.tobytes() for name, array in known.items()}
+            seen.append((bits, [_bits(update) for update in updates]))
+        if seen[0] != seen[1]:
+            yield f"reads 'rating_mean', and 'begins_with_mean' says that it does not: {one}"
 
 
 def _named_draws(assembly: Assembly, state: Any, clients: Ids) -> Iterator[str]:

@@ -54,6 +54,38 @@ SUM_STAGES: Final = (
 FIRST_EVALUATION: Final = 1 << 30
 """Rounds with this number or a higher one are evaluations: this plus r measures the model after round r."""
 
+MEAN_QUERIES: Final = 3
+"""How often devices are asked for the mean rating at most, until a sum of enough of them comes about."""
+
+FIRST_QUERY: Final = FIRST_EVALUATION - MEAN_QUERIES
+"""Rounds with this number or a higher one ask for sums and change no model: queries of the mean rating up to
+:data:`FIRST_EVALUATION`, then evaluations."""
+
+
+class RoundKind(enum.Enum):
+    """What devices are asked for in a round, which its number says."""
+
+    TRAINING = "training"
+    MEAN_QUERY = "mean query"
+    """Count and sum of their training ratings."""
+    EVALUATION = "evaluation"
+    """What they measure of the model."""
+
+    @classmethod
+    def of(cls, round_number: int) -> RoundKind:
+        """Return the kind of a round."""
+        if round_number < FIRST_QUERY:
+            return cls.TRAINING
+        return cls.MEAN_QUERY if round_number < FIRST_EVALUATION else cls.EVALUATION
+
+
+def finished_rounds(round_number: int) -> int:
+    """Return how many rounds of training have ended before one of another kind; of training, its number.
+
+    Of a query it is below 0.
+    """
+    return round_number if round_number < FIRST_QUERY else round_number - FIRST_EVALUATION
+
 
 class Outcome(enum.IntEnum):
     """How a device's participation in a round ended."""

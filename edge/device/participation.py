@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from edge.core.errors import LocalProtocolError
-from edge.core.vocabulary import FIRST_EVALUATION, EventKind, Outcome, Reason
+from edge.core.vocabulary import FIRST_QUERY, EventKind, Outcome, Reason
 from edge.secagg.participant import reason_of
 from edge.wire.messages import (
     KINDS,
@@ -281,7 +281,7 @@ class AnsweredRounds:
         self.rounds = np.zeros(n, dtype=np.int32)
 
     def _last(self, round_number: int) -> npt.NDArray[np.int32]:
-        return self.last_evaluation if round_number >= FIRST_EVALUATION else self.last_round
+        return self.last_evaluation if round_number >= FIRST_QUERY else self.last_round
 
     def objections(self, ids: Ids, round_number: int) -> Ids:
         """Return why the devices ``ids`` (int64 [n]) do not answer a round; see :func:`objections`."""

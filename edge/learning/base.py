@@ -29,6 +29,9 @@ from edge.learning.updates import Accumulator, Aggregate, Array, ArraySpec, Upda
 State = Mapping[str, Array]
 """The global parameters by name. Never written to: every server update makes new arrays."""
 
+MEAN = "rating_mean"
+"""The array [1] of a model that has the mean rating for devices, which need not know it otherwise."""
+
 WORK_KINDS = ("gather", "dense", "scoring")
 """Kinds of operation that the compute model distinguishes, in the order of the columns of :class:`Work`."""
 _FLOAT_BYTES = 4
@@ -92,7 +95,7 @@ class Problem:
 
     ``n_items`` and ``n_features`` are the width of the data (0 where they do not apply), ``n_users`` the
     number of users with a row of their own on the coordinator, where a method has such; ``rating_mean`` is
-    the mean training rating, a statistic that a fleet can compute as one secure sum before training;
+    the mean training rating, as stated, or as devices say in one sum before training;
     ``features`` are those of the items, float32 [n_items, d], None where they have none; ``kept_back`` is the
     most ratings of a user that are kept back for validation and test.
     """
@@ -236,6 +239,11 @@ class Algorithm(abc.ABC, Generic[BatchT_contra]):
     def has_item_rows(cls, settings: Any) -> bool:
         """Return whether scores and uploads are made of :attr:`row_arrays` with these settings."""
         return bool(cls.row_arrays)
+
+    @classmethod
+    def begins_with_mean(cls, settings: Any) -> bool:
+        """Return whether it reads ``problem.rating_mean``; it is then made anew once devices have said it."""
+        return False
 
     @classmethod
     def only_ranks(cls, settings: Any) -> bool:

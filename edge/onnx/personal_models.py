@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from edge.core.errors import ExportError
-from edge.learning.base import RatingBatch, Recommender, State
+from edge.learning.base import MEAN, RatingBatch, Recommender, State
 from edge.learning.masks.base import limited
 from edge.learning.masks.registry import MaskSettings
 from edge.learning.methods.context_models import FactorizationMachineSettings, LinearSettings, NetworkSettings
@@ -20,7 +20,7 @@ from edge.learning.methods.federated_context import FederatedContext
 from edge.learning.methods.fedmmf import FedMMF
 from edge.learning.methods.fedncf.algorithm import FedNCF
 from edge.learning.methods.fedncf.local import GMF, MLP, NETWORK
-from edge.learning.methods.fedrecon.algorithm import BIAS, FACTORS, MEAN
+from edge.learning.methods.fedrecon.algorithm import BIAS, FACTORS
 from edge.learning.methods.local_context import LocalContext
 from edge.learning.neumf import network_of
 from edge.learning.updates import Array

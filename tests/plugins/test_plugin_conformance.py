@@ -6,8 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from coordinator.swarm.conformance import conform
+from coordinator.swarm.conformance import _declared_mean, conform
+from coordinator.swarm.generator import document_of
 from edge.core import plugins
+from edge.learning.methods.fedmf import FedMF
 
 UNRULY = '''
 from typing import Literal
@@ -61,6 +63,15 @@ def test_a_built_in_keeps_the_rules(kind: str, name: str, monkeypatch: pytest.Mo
     findings = list(conform(plugins.entries(kind)[name]))
     assert len(findings) >= (1 if kind in ("readers", "sinks") else 4)
     assert [finding for finding in findings if finding.problem is not None] == []
+
+
+def test_a_method_that_reads_the_mean_and_says_that_it_does_not_is_named(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    made = [document_of(1, number, "fedmf") for number in range(3)]
+    assert list(_declared_mean(made)) == []
+    monkeypatch.setattr(FedMF, "begins_with_mean", classmethod(lambda *_: False))
+    assert any("reads 'rating_mean'" in problem for problem in _declared_mean(made))
 
 
 def test_what_breaks_a_rule_is_named(tmp_path: Path) -> None:

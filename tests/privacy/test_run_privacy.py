@@ -11,6 +11,7 @@ import numpy.typing as npt
 import pytest
 from privacy_statistics import distance_to_normal, zcdp_epsilon
 
+from coordinator.engine.device_sums import DeviceSums
 from coordinator.engine.privacy import RunPrivacy
 from coordinator.engine.secure_sums import SecureSums
 from coordinator.scenario.load import load
@@ -19,6 +20,7 @@ from coordinator.scenario.schema import ScenarioSettings
 from coordinator.scenario.secure_section import Ckks, Masking
 from coordinator.secure.sums.encrypted import EncryptedSums
 from coordinator.secure.sums.masked import MaskedSums
+from edge.core.vocabulary import RoundKind
 from edge.crypto.entropy import SecretSource, SeededEntropy
 from edge.crypto.noise import Sampler
 from edge.homomorphic.schemes import ModelledScheme
@@ -382,12 +384,14 @@ def test_what_rounding_to_the_grid_adds_is_accounted_for(tmp_path: Path) -> None
 
 def test_an_evaluation_spends_beside_the_rounds_and_may_be_counted_beforehand(tmp_path: Path) -> None:
     read = scenario(tmp_path, "local-gaussian")
-    privacy = RunPrivacy(read, {"": None}, np.full(DEVICES, 10), ELEMENTS, {"": None})
+    workload: Any = None
+    asked = {RoundKind.EVALUATION: DeviceSums(read.evaluation_rounds, workload, {"": None}, noisy=True)}
+    privacy = RunPrivacy(read, {"": None}, np.full(DEVICES, 10), ELEMENTS, asked)
     privacy.spend("", frozenset({3}))
     trained = privacy.epsilon()
-    at_most = privacy.memory_at_most("", np.array([3, 4]))["spent"]
+    at_most = privacy.memory_at_most("", np.array([3, 4]), RoundKind.EVALUATION)["spent"]
     assert privacy.epsilon() == trained, "nothing is spent yet"
-    privacy.spend("", frozenset({3, 4}), evaluation=True)
+    privacy.spend("", frozenset({3, 4}), RoundKind.EVALUATION)
     np.testing.assert_array_equal(at_most, privacy.memory()["spent"])
     both = privacy.epsilon()
     assert both is not None

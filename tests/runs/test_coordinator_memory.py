@@ -54,7 +54,7 @@ def parts(folder: Path, setting: str) -> tuple[ScenarioSettings, Assembly, Invit
         loaded.scenario,
         assembly,
         invitations,
-        CoordinatorMemory(assembly.fleet, invitations, assembly.privacy),
+        CoordinatorMemory(assembly.fleet, invitations, assembly.privacy, assembly.mean_query),
     )
 
 

@@ -10,7 +10,8 @@ import pytest
 from run_helpers import Silent, rows_of
 
 from coordinator.engine.assembly import Assembly
-from coordinator.engine.device_evaluation import SUMS, SumsAccumulator, SumsScale
+from coordinator.engine.device_evaluation import SumsScale
+from coordinator.engine.device_sums import SUMS, SumsAccumulator
 from coordinator.engine.evaluation import RatingEvaluator, SummedMetrics, _Grouping
 from coordinator.results.tables.reader import open_run
 from coordinator.run.assembling import assemble

@@ -149,6 +149,30 @@ def test_a_process_that_dies_at_a_step_loses_no_more_than_that(
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize(
+    ("dies_at", "queries"),
+    [(1, [-3]), (2, [-2]), (3, [-2]), (4, [-3]), (5, [-3]), (6, [-3])],
+    ids=["as it begins", "as it asks", "before the answer is kept", "once it is", "at a look", "in a round"],
+)
+def test_devices_are_asked_for_the_mean_until_it_is_known_and_never_by_the_same_number(
+    tmp_path: Path, dies_at: int, queries: list[int]
+) -> None:
+    text = SMALL_RUN.replace("upload: dense", "upload: dense, subtract_mean: true")
+    text = text.replace("ratings_per_user: 8", "ratings_per_user: 8, mean_query: {range: [1, 5], cohort: 12}")
+    assert run_to_step(tmp_path, dies_at, "after", text=text).returncode == 9
+    done = run_to_step(tmp_path, 0, "", text=text)
+    assert done.returncode == 0, done.stderr
+    tables = open_run(tmp_path / "run")
+    rows = tables.read("evaluation_rounds")["round"].to_pylist()
+    # Its rows are kept once the last device is done with it, which may be after the process has ended.
+    assert rows == queries or (dies_at in (4, 5) and not rows)
+    found = tables.manifest["rating_mean"]
+    assert found["devices"] == 12
+    with np.load(tmp_path / "run" / MODEL) as model:
+        assert model["rating_mean"] == np.float32(found["value"])
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("dies_at", [5, pytest.param(6, marks=pytest.mark.slow)])
 def test_a_suspended_device_stays_so_when_the_run_is_gone_on_with(tmp_path: Path, dies_at: int) -> None:
     """The process dies when the first round, in which it was suspended, is over and not written yet."""

@@ -40,7 +40,8 @@ seed: 5
 data:
   source: table
   path: ratings.csv
-  public: {{clients: {DEVICES}, items: 60, rating_mean: 3.5}}
+  public: {{clients: {DEVICES}, items: 60}}
+  mean_query: {{range: [1, 5], cohort: 100}}
 fleet: {{mix: global_android_2024, availability: always_on}}
 connection: {{keep_alive: true}}
 learning: {{algorithm: fedrecon, factors: 4, learning_rate: 0.1, upload: dense, subtract_mean: true}}
@@ -86,6 +87,15 @@ def free_metrics(outcome: RunOutcome | Path, assembly: Assembly) -> dict[str, fl
     state = dict(np.load(directory / "model.npz"))
     sums = evaluator.sums_of(np.sort(workload.clients.users[devices]), state).sum(axis=0)
     return {value.metric: value.value for value in evaluator.metrics.values(sums, len(devices), "test")}
+
+
+def free_mean(directory: Path, assembly: Assembly) -> float:
+    """Return the mean training rating of the devices that were asked for it, as a simulator has it."""
+    rows = open_run(directory).read("device_evaluations").to_pylist()
+    devices = np.array([row["device"] for row in rows if row["round"] < 0 and row["outcome"] == "completed"])
+    workload: Any = assembly.workload
+    ratings = workload.split.train.gather(np.sort(workload.clients.users[devices])).ratings
+    return float(ratings.astype(np.float64).mean())
 
 
 def measured(directory: Path) -> dict[str, float]:
@@ -136,6 +146,19 @@ def test_what_devices_measure_is_what_a_simulator_measures_on_them(
     assert [row["examples"] for row in trained] == expected
 
 
+@pytest.mark.parametrize("settings", [(), (SECURE,)], ids=["in the clear", "secure sum"])
+@pytest.mark.few(1)
+def test_devices_say_the_mean_that_nobody_has_stated(tmp_path: Path, settings: tuple[str, ...]) -> None:
+    query = ("data.mean_query={range: [1, 5], cohort: 12}", "learning.subtract_mean=true")
+    scenario = loaded_text(tmp_path, SMALL, (*query, ON_DEVICES, "rounds.count=1", *settings))
+    outcome, theirs = serve_here(scenario, tmp_path / "run")
+    free = free_mean(outcome.directory, theirs)
+    found = open_run(outcome.directory).manifest["rating_mean"]
+    assert found["value"] == pytest.approx(free, abs=1e-6)
+    assert (found["from"], found["devices"]) == ("devices", 12)
+    assert np.load(outcome.directory / "model.npz")["rating_mean"] == np.float32(found["value"])
+
+
 def test_noise_of_devices_is_on_what_they_measure(tmp_path: Path) -> None:
     pytest.importorskip("dp_accounting")
     noise = "privacy={mechanism: local-gaussian, clip_norm: 0.5, noise_multiplier: 1, delta: 1e-5}"
@@ -150,7 +173,8 @@ def test_noise_of_devices_is_on_what_they_measure(tmp_path: Path) -> None:
     ("settings", "message"),
     [
         (("data.public=null",), "data: without the data: how many devices and items there are"),
-        (("data.public.rating_mean=null",), "data.public: without the data: this method begins with"),
+        (("data.mean_query=null",), "data.public: without the data: this method begins with"),
+        (("data.mean_query.cohort=201",), "data.mean_query.cohort: 222 devices would be invited, but"),
         (("rounds.cohort=190",), "rounds.cohort: without the data: 209 devices would be invited"),
         (("inference={devices: 5}", "secure_aggregation=null"), "inference: without the data: devices'"),
     ],
@@ -162,6 +186,17 @@ def test_what_needs_the_ratings_is_refused_with_the_reason(
     with pytest.raises(ScenarioError) as refused:
         assemble_without_data(load(tmp_path / "s.yaml", settings, data_here=False))
     assert message in str(refused.value)
+
+
+def test_a_mean_that_no_model_brings_to_the_devices_is_refused(tmp_path: Path) -> None:
+    query = ("data.mean_query={range: [1, 5]}", "data.features={kind: synthetic}")
+    local = "learning={algorithm: local-context, model: {kind: one-order}}"
+    nothing_of_the_other = ("factors", "learning_rate", "upload")
+    scenario = loaded_text(
+        tmp_path, SMALL, (*query, local, *(f"learning.{key}=null" for key in nothing_of_the_other))
+    )
+    with pytest.raises(ScenarioError, match=r"data\.mean_query: on the real clock: devices of 'local"):
+        assembled(scenario, None)
 
 
 def test_devices_with_other_data_than_is_said_publicly_refuse(tmp_path: Path) -> None:
@@ -221,12 +256,14 @@ def test_a_service_opens_no_ratings_and_its_devices_measure_the_model(tmp_path: 
     directory = here / "run"
     tables = open_run(directory)
     assert tables.read("rounds")["outcome"].to_pylist() == ["completed"] * ROUNDS
-    evaluations = tables.read("evaluation_rounds").to_pylist()
-    assert [row["round"] for row in evaluations] == [0, 5, 10]
+    query, *evaluations = tables.read("evaluation_rounds").to_pylist()
+    assert [row["round"] for row in (query, *evaluations)] == [-3, 0, 5, 10]
+    assert 90 <= query["completed"] == query["summed_updates"] == tables.manifest["rating_mean"]["devices"]
     assert all(row["completed"] >= 55 and row["summed_updates"] == row["completed"] for row in evaluations)
     assert all(row["duration_s"] > 0 and row["up_bytes"] > 0 < row["down_bytes"] for row in evaluations)
     assert tables.manifest["data"] == {"clients": DEVICES, "items": 60, "split": "ratio"}
     theirs = assemble(load(here / "s.yaml", (f"data.path={elsewhere / 'ratings.csv'}",)))
+    assert tables.manifest["rating_mean"]["value"] == pytest.approx(free_mean(directory, theirs), abs=1e-6)
     found, free = measured(directory), free_metrics(directory, theirs)
     assert found.keys() == free.keys() >= {"rmse", "hr@10"}
     for metric, value in free.items():

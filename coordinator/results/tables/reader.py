@@ -90,6 +90,12 @@ class _Negatives(JsonShape):
     counter: dict[str, float | None] | None = None
 
 
+class _RatingMean(JsonShape):
+    value: float | None
+    devices: int | None = None
+    ratings: int | None = None
+
+
 class Manifest(JsonShape):
     """What is read of ``manifest.json``."""
 
@@ -106,6 +112,7 @@ class Manifest(JsonShape):
     negatives: _Negatives | None = None
     privacy: _Privacy | None = None
     value_privacy: _ValuePrivacy | None = None
+    rating_mean: _RatingMean | None = None
     host: _Host = _Host()
     digest: str | None = None
     stopped_by: str | None = None

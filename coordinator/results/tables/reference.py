@@ -169,6 +169,9 @@ suit, devices are suspended |
 | `leaky_protocol` | whether what is held out shapes the model: `data.held_out_negatives: spared` |
 | `negatives` | null where devices sample none; else `sampler`, `leaky_protocol` and, of a leaky one, \
 `counter`: the metrics of ranking items by how seldom each device drew them, without any model |
+| `rating_mean` | the mean rating that the method begins with, null if with none: `value`; `from` `data` \
+(all training ratings, which the simulator has), `public`, `negatives` or `devices`; of how many `devices` \
+and `ratings` (null where every device weighs the same), in how many `queries`, and what they cost |
 | `value_privacy` | null but of a method that hides values of ratings by noise of its own (`dp-mf`); else \
 `epsilon` of one of them in the model, δ = 0, and of all of the user with `most_ratings` |
 | `suspended_devices` | devices that are not invited any more, in order: round, and reason of the last \
@@ -201,7 +204,8 @@ _TABLES: Final = {
     "inferences": "One row per device that ran its own model, each time; see the section `inference`.",
     "faults": "One row per fault, device and stage that it struck in a round; see the section `faults`.",
     "evaluation_rounds": "One row per evaluation on devices (`evaluation.on: devices`): a round in which a "
-    "cohort measured the model. What it took is in no row of `rounds`.",
+    "cohort measured the model; and per query of the mean rating (`data.mean_query`). What they took is in "
+    "no row of `rounds`.",
     "device_evaluations": "One row per device that was invited to one, and evaluation. Its events are in no "
     "table, but for suspensions.",
 }

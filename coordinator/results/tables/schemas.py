@@ -435,7 +435,12 @@ FAULTS: Final = _schema(
 
 def _of_evaluations(table: str, schema: pa.Schema) -> pa.Schema:
     """Return the schema of a table about evaluations on devices: its columns are those of ``schema``."""
-    number = _field("round", pa.int32(), "", "rounds finished when devices measured the model")
+    number = _field(
+        "round",
+        pa.int32(),
+        "",
+        "rounds finished when devices measured the model; −3, −2, −1: queries of the mean rating, in order",
+    )
     return _schema(table, [number, *list(schema)[1:]])
 
 

@@ -6,7 +6,7 @@ from collections import Counter
 from typing import Any, Final
 
 from coordinator.scenario.faults_section import STAGE_ORDER
-from edge.core.vocabulary import FIRST_EVALUATION, Direction, Reason, Stage, label
+from edge.core.vocabulary import FIRST_QUERY, Direction, Reason, Stage, label
 from edge.wire.messages import KINDS, Abort, Accept, AcceptBare, Acknowledge, AnyMessage, Decline, Failure
 
 INVITED: Final = "invited"
@@ -61,7 +61,7 @@ class DevicesAtWork:
 
     def invited(self, round_number: int, devices: list[int], frame_bytes: int, time_s: float) -> None:
         """Handle devices that an invitation of ``frame_bytes`` goes to."""
-        if round_number >= FIRST_EVALUATION:
+        if round_number >= FIRST_QUERY:
             return
         if round_number > self.round_number:
             self.round_number = round_number
@@ -83,7 +83,7 @@ class DevicesAtWork:
         time_s: float,
     ) -> None:
         """Handle any other frame: one sent down, or one that came up and what it was judged."""
-        if round_number >= FIRST_EVALUATION:
+        if round_number >= FIRST_QUERY:
             return
         self._passed(round_number, direction, 1, frame_bytes, time_s)
         if reason is not Reason.NONE:

@@ -260,7 +260,7 @@ class JournalStore:
         self._writer.fold()
 
     def measuring(self, memory: Memory) -> None:
-        """Keep what is spent at most while devices measure the model, or has been once they have."""
+        """Keep what is spent at most while devices report sums, or has been once they have."""
         with self._step():
             self._journal.keep_arrays(_COORDINATOR, memory)
 

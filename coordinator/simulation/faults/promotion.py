@@ -9,7 +9,7 @@ from pydantic import Field
 from coordinator.simulation.faults.base import FaultKind, Strike
 from device_profiles.fields import PositiveFloat, PositiveInt, StrictBool, Text
 from edge.core.rng import Draws
-from edge.core.vocabulary import FIRST_EVALUATION
+from edge.core.vocabulary import FIRST_QUERY
 from edge.device.round_faults import Aimed
 from edge.learning.promotion import Attacker, Promotion
 
@@ -67,7 +67,7 @@ class ItemFault(FaultKind):
     def strike(self, strike: Strike) -> None:
         """Let updates promote the item; what devices measure of the model stays as it is."""
         setting, target = strike.setting, strike.target
-        if not strike.begun or setting.round_number >= FIRST_EVALUATION:
+        if not strike.begun or setting.round_number >= FIRST_QUERY:
             return
         assert target is not None, "the scenario was checked"
         promotion, name = self.promotion, strike.fault.name

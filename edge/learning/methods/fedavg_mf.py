@@ -26,6 +26,7 @@ from device_profiles.fields import NonNegativeFloat, PositiveFloat, PositiveInt,
 from edge.learning import fedrecon_kernels as kernels
 from edge.learning.accumulators import UserRowsAccumulator
 from edge.learning.base import (
+    MEAN,
     WORK_KINDS,
     OptimizerState,
     Problem,
@@ -56,7 +57,7 @@ from edge.learning.method_settings import (
     step_counts,
     work_share,
 )
-from edge.learning.methods.fedrecon.algorithm import BIAS, FACTORS, MEAN, FedRecon
+from edge.learning.methods.fedrecon.algorithm import BIAS, FACTORS, FedRecon
 from edge.learning.methods.fedrecon.settings import FedReconSettings
 from edge.learning.server_optimizers import AdamSettings, ConstantSchedule, Schedule, ServerOptimizer
 from edge.learning.tables import TableVersions
@@ -164,6 +165,11 @@ class FedAvgMF(Recommender):
         self.n_users = problem.n_users
         self.dtype = self.items.dtype
         self.user_width = settings.factors + settings.user_bias
+
+    @classmethod
+    def begins_with_mean(cls, settings: SharedFactorizationSettings) -> bool:
+        """Return whether the items subtract the mean rating, as FedRecon's do."""
+        return FedRecon.begins_with_mean(settings)
 
     @classmethod
     def learns_ones(cls, settings: SharedFactorizationSettings) -> bool:

@@ -21,7 +21,7 @@ import numpy.typing as npt
 from pydantic import Field
 
 from device_profiles.fields import PositiveFloat, StrictBool
-from edge.learning.base import Problem, RatingBatch, Recommender, State, Work
+from edge.learning.base import MEAN, Problem, RatingBatch, Recommender, State, Work
 from edge.learning.masks import network
 from edge.learning.masks.base import FLOAT_BYTES, fitting_work, groups, limited
 from edge.learning.masks.network import INTERCEPT, Parameters
@@ -39,7 +39,7 @@ from edge.learning.methods.context_models import FREE, LinearSettings, ModelSett
 from edge.learning.server_optimizers import ConstantSchedule, Schedule, ServerOptimizer, SgdSettings
 from edge.learning.updates import Array, UpdateBatch
 
-FEATURES, MEAN = "item_features", "rating_mean"
+FEATURES = "item_features"
 _USER_FEATURES = 2
 _SHRINKAGE = 5.0
 """Ratings of the mean that a user's own are averaged with."""
@@ -97,6 +97,11 @@ class FederatedContext(Recommender):
         """Return the model's parameters before training."""
         drawn = self.model.initial(self.width, seed)
         return {name: np.atleast_1d(array).astype(self.dtype) for name, array in drawn.items()}
+
+    @classmethod
+    def begins_with_mean(cls, settings: FederatedContextSettings) -> bool:
+        """Return True: the model of features has it taken off."""
+        return True
 
     def fixed(self) -> dict[str, Array]:
         """Return what a device downloads once: the features of the items and the mean rating."""

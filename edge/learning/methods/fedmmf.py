@@ -65,6 +65,11 @@ class FedMMF(FedRecon):
         self.mean = problem.rating_mean
         self._masks = MaskMemo(self.mask, self.features, self.mean)
 
+    @classmethod
+    def begins_with_mean(cls, settings: FedMMFSettings) -> bool:
+        """Return True: masks shrink to it."""
+        return True
+
     def fixed(self) -> dict[str, Array]:
         """Return what a device downloads once: the features of the items and the mean rating."""
         return {FEATURES: self.features, MASK_MEAN: np.array([self.mean], np.float32)}

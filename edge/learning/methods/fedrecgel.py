@@ -101,6 +101,11 @@ class FedRecGEL(FedRecon):
         return bool(super().uniform(settings.base))
 
     @classmethod
+    def begins_with_mean(cls, settings: FedRecGELSettings) -> bool:
+        """Return what holds of the wrapped method."""
+        return isinstance(settings.base, FedReconSettings) and super().begins_with_mean(settings.base)
+
+    @classmethod
     def dense(cls, settings: FedRecGELSettings) -> bool:
         """Return what holds of the wrapped method."""
         return bool(super().dense(settings.base))

@@ -17,13 +17,13 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import Field
 
-from edge.learning.base import Problem, RatingBatch, Recommender, State, Work
+from edge.learning.base import MEAN, Problem, RatingBatch, Recommender, State, Work
 from edge.learning.masks.base import MaskMemo, MaskParameters
 from edge.learning.masks.registry import MaskSettings, create
 from edge.learning.method_settings import MethodSettings
 from edge.learning.updates import Array, UpdateBatch
 
-FEATURES, MEAN = "item_features", "rating_mean"
+FEATURES = "item_features"
 
 
 class LocalContextSettings(MethodSettings):
@@ -63,6 +63,11 @@ class LocalContext(Recommender):
     def initial_state(self, seed: int) -> State:
         """Return nothing: there are no global parameters."""
         return {}
+
+    @classmethod
+    def begins_with_mean(cls, settings: LocalContextSettings) -> bool:
+        """Return True: models of features have it taken off."""
+        return True
 
     def fixed(self) -> dict[str, Array]:
         """Return what a device downloads once: the features of the items and the mean rating."""

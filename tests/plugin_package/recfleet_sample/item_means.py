@@ -34,6 +34,11 @@ class ItemMeans(Recommender):
         """Return True."""
         return True
 
+    @classmethod
+    def begins_with_mean(cls, settings: Any) -> bool:
+        """Return True."""
+        return True
+
     def initial_state(self, seed: int) -> State:
         """Return the mean of all ratings for every item."""
         return {"means": np.full(self.problem.n_items, self.problem.rating_mean, np.float32)}

@@ -9,7 +9,7 @@ from coordinator.engine.run_files import on_real_clock
 from coordinator.results.report.blocks import Fold, TableBlock, TableCell
 from coordinator.results.report.people import percent, shown
 from coordinator.results.report.view import RunView
-from coordinator.results.summary_tables import accuracy_line
+from coordinator.results.summary_tables import accuracy_line, mean_origin
 
 
 def figures(summary: Mapping[str, Any], time_name: str) -> Iterator[tuple[str, str, float | int | None, str]]:
@@ -31,6 +31,13 @@ def figures(summary: Mapping[str, Any], time_name: str) -> Iterator[tuple[str, s
     yield "bytes wasted", "bytes.wasted", sizes["wasted"], "B"
     yield "computing wasted", "wasted_compute_s", summary["wasted_compute_s"], "s"
     yield "device energy", "energy_j", summary["energy_j"], "J"
+    if summary["rating_mean"] is not None:
+        yield (
+            "mean rating that the method begins with",
+            "rating_mean.value",
+            summary["rating_mean"]["value"],
+            "",
+        )
     for row in summary["accuracy"]:
         who = f"{row['metric']} ({row['split']}, {row['population']} users)"
         key = f"accuracy[{row['metric']},{row['split']},{row['population']}]"
@@ -51,6 +58,8 @@ def _note(name: str, summary: Mapping[str, Any]) -> str:
             return f"{percent(summary['wasted_compute_s'] / summary['compute_s'])} of all computing"
         case "energy_j" if on_real_clock(summary):
             return "the profiles' power over measured times"
+        case "rating_mean.value":
+            return mean_origin(summary)
         case "rounds.abandoned":
             reasons = summary["rounds"]["abandoned_reasons"]
             return ", ".join(f"{reason} {count}" for reason, count in reasons.items())

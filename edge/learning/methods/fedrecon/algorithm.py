@@ -30,7 +30,7 @@ from pydantic import BaseModel
 
 from edge.core.rng import stream
 from edge.learning import fedrecon_kernels as kernels
-from edge.learning.base import OptimizerState, Problem, RatingBatch, Ratings, State, Work
+from edge.learning.base import MEAN, OptimizerState, Problem, RatingBatch, Ratings, State, Work
 from edge.learning.losses import Labelled, ScoreLoss, log_odds, partners
 from edge.learning.method_settings import UserSteps, step_counts, work_share
 from edge.learning.methods.fedrecon.settings import FedReconSettings, ReconstructionSettings
@@ -48,7 +48,13 @@ from edge.learning.updates import (
     UpdateBatch,
 )
 
-FACTORS, BIAS, MEAN = "item_factors", "item_bias", "rating_mean"
+FACTORS, BIAS = "item_factors", "item_bias"
+
+
+def _subtracts_mean(settings: Any) -> bool:
+    """Return whether the mean rating is subtracted; differences of scores have no mean."""
+    wanted: bool = getattr(settings, "subtract_mean", False)
+    return wanted and settings.loss in ("squared-error", "cross-entropy")
 
 
 class FedRecon(RowRecommender):
@@ -74,16 +80,19 @@ class FedRecon(RowRecommender):
         self.dtype = np.dtype(dtype)
         self.width = settings.factors + settings.item_bias
         self.layout = RowUploads(self.n_items, self.width, self.dtype, dense=settings.upload == "dense")
-        self._rating_mean = problem.rating_mean if getattr(settings, "subtract_mean", False) else 0.0
-        if settings.loss != "squared-error":
-            # Differences of scores have no mean.
-            odds = log_odds(self._rating_mean) if self._rating_mean else 0.0
-            self._rating_mean = odds if settings.loss == "cross-entropy" else 0.0
+        self._rating_mean = problem.rating_mean if _subtracts_mean(settings) else 0.0
+        if settings.loss == "cross-entropy" and self._rating_mean:
+            self._rating_mean = log_odds(self._rating_mean)
         self.local_width = (
             settings.factors + settings.user_bias if settings.user_factors == "persistent" else 0
         )
         """Numbers that a device keeps of each of its users: p_u and b_u, or nothing."""
         self._factors, self._biases = TableVersions(), TableVersions()
+
+    @classmethod
+    def begins_with_mean(cls, settings: Any) -> bool:
+        """Return whether it subtracts the mean rating."""
+        return _subtracts_mean(settings)
 
     @classmethod
     def learns_ones(cls, settings: Any) -> bool:

@@ -34,9 +34,9 @@ from edge.core.errors import LocalProtocolError
 from edge.core.rng import stream
 from edge.learning import fedrecon_kernels as kernels
 from edge.learning.accumulators import DenseAccumulator
-from edge.learning.base import WORK_KINDS, OptimizerState, Problem, RatingBatch, State, Work, together
+from edge.learning.base import MEAN, WORK_KINDS, OptimizerState, Problem, RatingBatch, State, Work, together
 from edge.learning.method_settings import GradientSteps, SubtractMean
-from edge.learning.methods.fedrecon.algorithm import BIAS, FACTORS, MEAN, FedRecon
+from edge.learning.methods.fedrecon.algorithm import BIAS, FACTORS, FedRecon
 from edge.learning.methods.fedrecon.settings import ReconstructionSettings
 from edge.learning.methods.lipm.interest import (
     GRU_BIAS,
