@@ -49,7 +49,7 @@ class ItemKnn:
         scores = np.empty(candidates.shape)
         for user, row in enumerate(candidates):
             items = train.local(user)[0].astype(np.int64)
-            scores[user] = similar[row][:, items].sum(axis=1)
+            scores[user] = similar[np.ix_(row, items)].sum(axis=1)
         return scores
 
 
