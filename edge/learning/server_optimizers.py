@@ -13,7 +13,7 @@ through a block of rows at a time: what is computed on the way remains in the ca
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Annotated, Any, Final, Literal
 
 import numpy as np
@@ -141,19 +141,24 @@ class SgdSettings(MethodSettings):
         return {f"velocity/{name}": np.zeros_like(array) for name, array in parameters.items()}
 
     def apply(
-        self, parameters: Arrays, state: Arrays, update: Changes, learning_rate: float
+        self,
+        parameters: Arrays,
+        state: Arrays,
+        update: Changes,
+        learning_rate: float,
+        like: Callable[[Array], Array] = np.empty_like,
     ) -> tuple[dict[str, Array], dict[str, Array]]:
-        """Return the parameters and the optimiser's arrays after one update."""
+        """Return the parameters and the optimiser's arrays after an update, in arrays that ``like`` makes."""
         new: dict[str, Array] = {}
         velocities: dict[str, Array] = {}
         for name, array in parameters.items():
-            new[name] = moved = np.empty_like(array)
+            new[name] = moved = like(array)
             if self.momentum == 0.0:
                 for block, delta in _blocks(array, update[name]):
                     np.add(array[block], learning_rate * delta, out=moved[block])
                 continue
             old = state[f"velocity/{name}"]
-            velocities[f"velocity/{name}"] = velocity = np.empty_like(old)
+            velocities[f"velocity/{name}"] = velocity = like(old)
             for block, delta in _blocks(array, update[name]):
                 np.add(self.momentum * old[block], delta, out=velocity[block])
                 np.add(array[block], learning_rate * velocity[block], out=moved[block])
@@ -175,15 +180,20 @@ class AdagradSettings(MethodSettings):
         }
 
     def apply(
-        self, parameters: Arrays, state: Arrays, update: Changes, learning_rate: float
+        self,
+        parameters: Arrays,
+        state: Arrays,
+        update: Changes,
+        learning_rate: float,
+        like: Callable[[Array], Array] = np.empty_like,
     ) -> tuple[dict[str, Array], dict[str, Array]]:
-        """Return the parameters and the optimiser's arrays after one update."""
+        """Return the parameters and the optimiser's arrays after an update, in arrays that ``like`` makes."""
         new: dict[str, Array] = {}
         sums: dict[str, Array] = {}
         for name, array in parameters.items():
             old = state[f"square_sum/{name}"]
-            new[name] = moved = np.empty_like(array)
-            sums[f"square_sum/{name}"] = total = np.empty_like(old)
+            new[name] = moved = like(array)
+            sums[f"square_sum/{name}"] = total = like(old)
             for block, delta in _blocks(array, update[name]):
                 np.add(old[block], np.square(delta), out=total[block])
                 step = learning_rate * delta / (np.sqrt(total[block]) + self.epsilon)
@@ -216,9 +226,14 @@ class AdamSettings(MethodSettings):
         return arrays
 
     def apply(
-        self, parameters: Arrays, state: Arrays, update: Changes, learning_rate: float
+        self,
+        parameters: Arrays,
+        state: Arrays,
+        update: Changes,
+        learning_rate: float,
+        like: Callable[[Array], Array] = np.empty_like,
     ) -> tuple[dict[str, Array], dict[str, Array]]:
-        """Return the parameters and the optimiser's arrays after one update."""
+        """Return the parameters and the optimiser's arrays after an update, in arrays that ``like`` makes."""
         updates = int(state["updates"][0]) + 1
         correction1 = 1.0 - self.beta1**updates
         correction2 = math.sqrt(1.0 - self.beta2**updates)
@@ -226,9 +241,9 @@ class AdamSettings(MethodSettings):
         new: dict[str, Array] = {}
         for name, array in parameters.items():
             old_mean, old_square = state[f"mean/{name}"], state[f"square_mean/{name}"]
-            new[name] = moved = np.empty_like(array)
-            arrays[f"mean/{name}"] = mean = np.empty_like(old_mean)
-            arrays[f"square_mean/{name}"] = square = np.empty_like(old_square)
+            new[name] = moved = like(array)
+            arrays[f"mean/{name}"] = mean = like(old_mean)
+            arrays[f"square_mean/{name}"] = square = like(old_square)
             for block, delta in _blocks(array, update[name]):
                 np.add(self.beta1 * old_mean[block], (1.0 - self.beta1) * delta, out=mean[block])
                 np.add(

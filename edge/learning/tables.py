@@ -8,7 +8,7 @@ from __future__ import annotations
 import dataclasses
 import sys
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
@@ -16,6 +16,10 @@ import numpy.typing as npt
 from device_profiles.dataclass import dataclass
 
 Array = npt.NDArray[Any]
+_LARGE_BYTES: Final = 1 << 22
+"""Of an array whose memory is worth keeping."""
+_MOST_SPARE: Final = 12
+"""Arrays that are kept: twice those of Adam for two tables."""
 
 
 def rows_as_elements(table: Array) -> Array:
@@ -60,6 +64,34 @@ def columns_of(table: Array | TableRows, which: int | slice) -> Array | TableRow
     if isinstance(table, TableRows):
         return dataclasses.replace(table, rows=table.rows[:, which])
     return table[:, which]
+
+
+class SpareArrays:
+    """Arrays that are made round after round, each in the memory of an earlier one that nothing refers to.
+
+    To get fresh memory for a large table costs as much as to compute it.
+    """
+
+    def __init__(self) -> None:
+        self._made: list[Array] = []
+
+    def __reduce__(self) -> tuple[type[SpareArrays], tuple[()]]:
+        return SpareArrays, ()  # what is computed elsewhere begins anew
+
+    def like(self, array: Array) -> Array:
+        """Return an array [shape of ``array``] with any numbers in it."""
+        for at in range(len(self._made)):
+            # Two references, that of the list and that of the call: no view of it is left either.
+            if sys.getrefcount(self._made[at]) == 2 and _alike(self._made[at], array):
+                return self._made[at]
+        new = np.empty_like(array)
+        if new.nbytes >= _LARGE_BYTES:
+            self._made = [*self._made[1 - _MOST_SPARE :], new]
+        return new
+
+
+def _alike(a: Array, b: Array) -> bool:
+    return a.shape == b.shape and a.dtype == b.dtype
 
 
 class NamedSums(Mapping[str, Array]):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import sys
 import tracemalloc
 from typing import Any
 
@@ -12,11 +13,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from learning_helpers import add_all, fedrecon, keys_for, random_ratings, trained_looking_state
 
-from edge.learning import accumulators, fedrecon_kernels
+from edge.learning import accumulators, fedrecon_kernels, tables
 from edge.learning.base import Problem
 from edge.learning.methods.fedmf import FedMF
 from edge.learning.methods.fedrecon.algorithm import FedRecon
-from edge.learning.tables import NamedSums, TableRows, TableVersions
+from edge.learning.tables import NamedSums, SpareArrays, TableRows, TableVersions
 from edge.learning.updates import Aggregate, ClientUpdate
 
 N_ITEMS = 60
@@ -160,3 +161,25 @@ def test_rows_are_replaced_by_the_very_numbers() -> None:
     np.testing.assert_array_equal(new[index], rows)
     np.testing.assert_array_equal(np.delete(new, index, axis=0), np.full((3, 2), 0.1, np.float32))
     np.testing.assert_array_equal(table, np.full((5, 2), 0.1, np.float32))
+
+
+def test_memory_is_taken_again_once_nothing_refers_to_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tables, "_LARGE_BYTES", 64)
+    spare, table = SpareArrays(), np.zeros((4, 4), np.float32)
+    first, second = spare.like(table), spare.like(table)
+    view, address = first[1:], first.ctypes.data
+    assert second.ctypes.data != address
+    del first
+    assert spare.like(table).ctypes.data != address, "a view of it was left"
+    del view
+    assert spare.like(np.zeros((4, 4), np.int32)).ctypes.data != address
+    assert spare.like(table).ctypes.data == address
+    assert pickle.loads(pickle.dumps(spare)).like(table).ctypes.data != address
+
+
+def test_only_some_arrays_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tables, "_LARGE_BYTES", 64)
+    spare, table = SpareArrays(), np.zeros((4, 4), np.float32)
+    dropped, *held = [spare.like(table) for _ in range(tables._MOST_SPARE + 1)]
+    references = sys.getrefcount(dropped), sys.getrefcount(held[0])
+    assert references == (2, 3), "of the name or the list here, of the call, and of what is kept"

@@ -39,7 +39,7 @@ from edge.learning.proximal import Pull, proximal_item_steps, pull_of
 from edge.learning.row_uploads import RowRecommender, RowUploads
 from edge.learning.score_descent import fit_users, item_steps
 from edge.learning.server_optimizers import SgdSettings
-from edge.learning.tables import TableRows, TableVersions, columns_of
+from edge.learning.tables import SpareArrays, TableRows, TableVersions, columns_of
 from edge.learning.updates import (
     ITEMS,
     ROWS,
@@ -88,6 +88,7 @@ class FedRecon(RowRecommender):
         )
         """Numbers that a device keeps of each of its users: p_u and b_u, or nothing."""
         self._factors, self._biases = TableVersions(), TableVersions()
+        self._spare = SpareArrays()
 
     @classmethod
     def begins_with_mean(cls, settings: Any) -> bool:
@@ -235,7 +236,7 @@ class FedRecon(RowRecommender):
         update |= others
         rate = s.learning_rate * s.schedule.factor(round_number)
         trained = {name: state[name] for name in update}
-        trained, optimizer_state = s.optimizer.apply(trained, optimizer_state, update, rate)
+        trained, optimizer_state = s.optimizer.apply(trained, optimizer_state, update, rate, self._spare.like)
         return {**state, **trained}, optimizer_state
 
     @property
