@@ -352,10 +352,10 @@ class Fleet:
         too_large = ~fits(work.memory_bytes, self._ram_bytes[code])
         objections = self.answered.objections(ids, round_number)
         obstacle = objections.astype(np.int8)
-        obstacle[empty] = Reason.BATTERY
+        obstacle[empty] = Reason.BATTERY.value
         shortage = np.zeros(len(ids), np.int8)
-        shortage[examples == 0] = Reason.NO_DATA
-        shortage[too_large] = Reason.MEMORY
+        shortage[examples == 0] = Reason.NO_DATA.value
+        shortage[too_large] = Reason.MEMORY.value
         dropout = self.availability.dropout(ids, round_number)
         drop_stage = dropout.stage
         if cryptography:
@@ -372,7 +372,7 @@ class Fleet:
             & ~too_large
             & (objections == 0)
             & (examples > 0)
-            & ((drop_stage < 0) | (drop_stage > Stage.COMPUTE)),
+            & ((drop_stage < 0) | (drop_stage > Stage.COMPUTE.value)),
             obstacle=obstacle,
             shortage=shortage,
             compute_s=seconds,

@@ -89,7 +89,7 @@ def invitation_rows(
 def _new_rows(count: int, now_s: float) -> Floats:
     rows = np.zeros((count, WIDTH))
     rows[:, Column.TIME_S] = rows[:, Column.START_S] = rows[:, Column.END_S] = now_s
-    rows[:, Column.STAGE] = Stage.INVITE
+    rows[:, Column.STAGE] = Stage.INVITE.value
     return rows
 
 
@@ -109,18 +109,18 @@ def _failed_rows(
     begins_s = pauses_s(retry)
     retries[:, Column.SLOT] = retried
     retries[:, Column.DEVICE] = ids[retried]
-    retries[:, Column.KIND] = EventKind.RETRY
+    retries[:, Column.KIND] = EventKind.RETRY.value
     retries[:, Column.START_S] = now_s + begins_s[nth]
     retries[:, Column.END_S] = now_s + begins_s[nth + 1]
-    retries[:, Column.REASON] = Reason.CONNECTION_LOST
+    retries[:, Column.REASON] = Reason.CONNECTION_LOST.value
 
     unanswered[:, Column.SLOT] = refused
     unanswered[:, Column.DEVICE] = ids[refused]
-    unanswered[:, Column.KIND] = EventKind.HANDSHAKE
-    unanswered[:, Column.DIRECTION] = Direction.UP
+    unanswered[:, Column.KIND] = EventKind.HANDSHAKE.value
+    unanswered[:, Column.DIRECTION] = Direction.UP.value
     unanswered[:, Column.TCP_IP_BYTES] = silent[refused] * SYN_BYTES
-    unanswered[:, Column.FATE] = Fate.LOST
-    unanswered[:, Column.REASON] = Reason.CONNECTION_LOST
+    unanswered[:, Column.FATE] = Fate.LOST.value
+    unanswered[:, Column.REASON] = Reason.CONNECTION_LOST.value
     return rows
 
 
@@ -135,8 +135,8 @@ def _invited_rows(
     handshake = np.where(links.connected, 0, sent.handshake_bytes)
     invited[:, Column.SLOT] = slots
     invited[:, Column.DEVICE] = ids[slots]
-    invited[:, Column.KIND] = EventKind.INVITED
-    invited[:, Column.DIRECTION] = Direction.DOWN
+    invited[:, Column.KIND] = EventKind.INVITED.value
+    invited[:, Column.DIRECTION] = Direction.DOWN.value
     invited[:, Column.END_S] = np.where(ok, sent.arrival_s[slots], now_s)
     invited[:, Column.PAYLOAD_BYTES] = sent.invitation.payload_bytes
     framing_bytes = sent.invitation.frame_bytes - sent.invitation.payload_bytes

@@ -275,9 +275,9 @@ class SimulatedCohort:
         self.links: CohortLinks
         self.log = EventLog()
         self.record = self.log.extend
-        self.outcome: Codes = np.full(len(ids), Outcome.UNREACHABLE, np.int8)
-        self.stage: Codes = np.full(len(ids), Stage.INVITE, np.int8)
-        self.reason: Codes = np.full(len(ids), Reason.UNAVAILABLE, np.int8)
+        self.outcome: Codes = np.full(len(ids), Outcome.UNREACHABLE.value, np.int8)
+        self.stage: Codes = np.full(len(ids), Stage.INVITE.value, np.int8)
+        self.reason: Codes = np.full(len(ids), Reason.UNAVAILABLE.value, np.int8)
         self.round: ActiveRound | None = None
         self.invited_s = 0.0
         self.arrives: npt.NDArray[np.bool_]
@@ -381,7 +381,7 @@ class SimulatedCohort:
         )
         rows = invitation_rows(self.ids, now_s, self.plan, links, simulation.retry, sent)
         self.log.extend(rows.tobytes())
-        self.reason[reachable & ~reaches] = Reason.RETRIES_EXHAUSTED
+        self.reason[reachable & ~reaches] = Reason.RETRIES_EXHAUSTED.value
         simulation.fleet.busy[self.ids[~arrives]] = False
         if simulation.keep_alive:
             simulation.fleet.connected[self.ids] = arrives

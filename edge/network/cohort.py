@@ -104,12 +104,11 @@ class PreparedFrames:
 
     @classmethod
     def of(
-        cls, frames: list[Frame], specs: LinkSpecs, small_down_s: Floats, small_up_s: Floats, keys: Keys
+        cls, frames: list[Frame], specs: LinkSpecs, small_down_s: Floats, small_up_s: Floats, of_frame: Keys
     ) -> PreparedFrames:
-        """Draw the fates of all frames at once."""
+        """Draw the fates of all frames at once; ``of_frame`` are their keys, uint64 [frames, n]."""
         frame_bytes = np.stack([frame.frame_bytes for frame in frames])
         up = np.array([[frame.direction is Direction.UP] for frame in frames])
-        of_frame = hashed_bits(keys, np.arange(len(frames))[:, None])
         count = -(-frame_bytes // SEGMENT_PAYLOAD_BYTES)
         overhead = count * SEGMENT_HEADER_BYTES + -(-count // SEGMENTS_PER_ACK) * PURE_ACK_BYTES
         with np.errstate(divide="ignore"):
@@ -200,10 +199,11 @@ class CohortLinks:
         self.small_down_s: list[float] = small_down.tolist()
         self.small_up_s: list[float] = small_up.tolist()
         self.connected: list[bool] = connected.tolist()
-        self.handshake_s = self._handshakes(keys, specs, small_down, handshakes, connected)
+        of_frame = hashed_bits(keys, np.arange(len(frames))[:, None])
+        self.handshake_s = self._handshakes(of_frame[0], specs, small_down, handshakes, connected)
         """Seconds that opening the connection takes; ``inf`` where TCP gives up."""
         self.specs = specs
-        self.prepared = PreparedFrames.of(frames, specs, small_down, small_up, keys)
+        self.prepared = PreparedFrames.of(frames, specs, small_down, small_up, of_frame)
         """What becomes of the frames that are foreseen."""
         self.frame_count = len(frames)
         self._by_slot: list[PreparedFrame] | None = None
@@ -212,7 +212,7 @@ class CohortLinks:
 
     def _handshakes(
         self,
-        keys: Keys,
+        of_first_frame: Keys,
         specs: LinkSpecs,
         small_s: Floats,
         handshakes: int,
@@ -221,7 +221,7 @@ class CohortLinks:
         seconds: list[float] = np.where(connected, 0.0, handshakes * small_s).tolist()
         # Few handshakes lose a packet; those are followed one by one, from the same draws.
         with np.errstate(divide="ignore"):
-            first = np.log(hashed_uniform(hashed_bits(keys, 0), HANDSHAKE)) / np.log1p(-specs.loss)
+            first = np.log(hashed_uniform(of_first_frame, HANDSHAKE)) / np.log1p(-specs.loss)
         for slot in np.flatnonzero((first < 2 * handshakes) & ~connected).tolist():
             try:
                 seconds[slot] = handshake_time(

@@ -218,7 +218,9 @@ def _read_parquet(path: Path, table: str, columns: list[str]) -> Any:
             lacking = [name for name in known if name not in schema.names]
             if lacking:
                 _damaged(path, f"it has no column {lacking[0]!r}")
-            rows = _with_newer(file.read(columns=known), table, columns)
+            # Threads that share a small table cost more than they save.
+            threads = path.stat().st_size > _SMALL_BYTES
+            rows = _with_newer(file.read(columns=known, use_threads=threads), table, columns)
             rows.validate(full=True)
             return _typed(path, rows, table)
     except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
@@ -248,8 +250,9 @@ def _known_columns(schema: Any, table: str, columns: list[str]) -> list[str]:
 
 def _with_newer(rows: Any, table: str, columns: list[str]) -> Any:
     """Return ``columns`` of a table; those that it lacks, for its version did, hold nulls."""
+    known = frozenset(rows.column_names)
     for name in columns:
-        if name not in rows.column_names:
+        if name not in known:
             field = SCHEMAS[table].field(name)
             rows = rows.append_column(field, pa.nulls(rows.num_rows, field.type))
     return rows.select(columns)
