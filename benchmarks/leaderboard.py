@@ -34,6 +34,7 @@ from typing import Any, Final
 
 import numpy as np
 from leaderboard_lines import LINES, Line
+from leaderboard_notes import renew
 from leaderboard_page import page as page_of
 from leaderboard_references import REFERENCES, measure_reference
 from leaderboard_results import AUDIT, COSTS, DECIDES, SEEDS, best_validation, ended_run
@@ -165,7 +166,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     runs.add_argument("data", type=Path)
     runs.add_argument("--lines", nargs="+", metavar="LINE", help=", ".join((*REFERENCES, *LINES)))
     runs.add_argument("--protocol", choices=PROTOCOLS, default="ml-100k-leave-one-out")
-    page = verbs.add_parser("page", help="write the page")
+    page = verbs.add_parser("page", help="write the page, and its figures into the pages of methods")
     page.add_argument("--out", type=Path, default=Path(__file__).parents[1] / "docs" / "leaderboard.md")
     for verb in (runs, page):
         verb.add_argument("--runs", type=Path, default=RUNS, help="where the runs are kept")
@@ -173,6 +174,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     if asked.verb == "page":
         titles = {name: protocol.title for name, protocol in PROTOCOLS.items()}
         asked.out.write_text(page_of(asked.runs, titles), encoding="utf-8")
+        if (asked.out.parent / "methods").is_dir():
+            renew(asked.out)
         return
     everything = (*REFERENCES, *LINES)
     lines = asked.lines or everything
