@@ -264,8 +264,7 @@ class _KnownTraffic:
         self._owner = np.concatenate((kept[self._owner], owner[order]))
         self._place = np.concatenate((self._place, np.concatenate(coming)[order]))
         self._owners = [*waves]
-        ahead = known.copy()
-        ahead.run()
+        ahead = known.ahead()
         self._over_s, left_s = ahead.over_s, ahead.left_s
         for index, wave in enumerate(waves):
             at = np.flatnonzero(self._owner == index)

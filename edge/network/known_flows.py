@@ -3,7 +3,8 @@
 The link is that of :mod:`edge.network.trunk`: flows run at their own pace as long as there is room for all;
 when one comes for which there is none, those under way move to a :class:`~edge.network.bottleneck.SharedLink`
 with what they have left, and the link is shared until it is empty again. :class:`KnownFlows` does that with
-the same operations in the same order, so to the same bits, without an object or a timer for each flow.
+the same operations in the same order, so to the same bits, without an object or a timer for each flow; while
+all flows of a shared link run at their caps, with array operations.
 """
 
 from __future__ import annotations
@@ -26,9 +27,13 @@ _COMING, _ALONE, _CAPPED, _SHARED, _OFF = range(5)
 """A flow has not started, is not held up, runs at its cap on the shared link, or at the level; it is over."""
 _COLUMNS = (
     *("_first_s", "_last_s", "_bits", "_weight", "_cut_s"),
-    *("_cap_bps", "_ratio", "_state", "_finish", "_left_s"),
+    *("_cap_bps", "_cap", "_share", "_ratio", "_state", "_finish", "_left_s"),
 )
 """What is kept of each flow."""
+_WINDOW = 1024
+"""Flows that are looked at together while none is held up."""
+_SURELY = 1.0 - 1e-9
+"""Share of the capacity up to which there is room, whatever sums of float64 are rounded to."""
 _MOST_BPS = 2.0**62
 """What the paces of all flows may add up to: they are summed as whole numbers."""
 
@@ -143,11 +148,17 @@ class KnownFlows:
         self._weight: list[float] = []
         self._cut_s: list[float] = []
         self._cap_bps: list[float] = []
+        self._cap: list[int] = []
+        self._share: list[int] = []
+        """Caps and weights in whole units."""
         self._ratio: list[float] = []
         """The level at which a flow on the shared link changes kind."""
         self._state: list[int] = []
         self._finish: list[float] = []
-        """Of flows on the shared link: seconds at the cap, else a reading of the service clock."""
+        """Of flows on the shared link: seconds at the cap, else a reading of the service clock.
+
+        Of those to come: seconds at the cap.
+        """
         self._left_s: list[float] = []
         """When the last byte has left, ``inf`` where that is not known or does not come to pass."""
         self._following = 0
@@ -167,6 +178,8 @@ class KnownFlows:
         self._shared_by_finish: list[tuple[float, int]] = []
         self._shared_by_level: list[tuple[float, int]] = []
         self._unranked: list[int] = []
+        self._relaxed: KnownFlows | None = None
+        """The same link when the last flow has been held up, as far as is known; None where it is not."""
 
     def __len__(self) -> int:
         """Return the number of flows."""
@@ -222,13 +235,16 @@ class KnownFlows:
         self._weight += flows.weight.tolist()
         self._cut_s += flows.cut_s.tolist()
         self._cap_bps += pace_bps.tolist()
+        self._cap += [int(units) for units in (pace_bps * CAP_UNIT).tolist()]
+        self._share += [int(units) for units in (flows.weight * WEIGHT_UNIT).tolist()]
         self._ratio += (pace_bps / flows.weight).tolist()
         self._state += [_COMING] * len(flows)
-        self._finish += [0.0] * len(flows)
+        self._finish += (flows.first_byte_s + flows.wire_bits / pace_bps).tolist()
         self._left_s += [math.inf] * len(flows)
 
     def _keep(self, numbers: Sequence[int]) -> None:
         """Leave the flows of these numbers, in this order; others are not on the link."""
+        self._relaxed = None
         for name in _COLUMNS:
             column = getattr(self, name)
             setattr(self, name, [column[number] for number in numbers])
@@ -239,7 +255,7 @@ class KnownFlows:
         Returns the numbers of those that stay; they are renumbered in that order.
         """
         state = self._state
-        self._alone = [entry for entry in self._alone if min(entry[0], self._cut_s[entry[1]]) > now_s]
+        self._alone = [entry for entry in self._alone if entry[0] > now_s <= self._cut_s[entry[1]]]
         heapq.heapify(self._alone)
         self._demand = sum(math.ceil(self._cap_bps[number]) for _, number in self._alone)
         alone = sorted(number for _, number in self._alone)
@@ -248,18 +264,22 @@ class KnownFlows:
         self._keep(kept)
         self._following = len(kept)
         self._alone = [(last_s, renumbered[number]) for last_s, number in self._alone]
-        state, finish, ratio = self._state, self._finish, self._ratio
-        capped = [number for number, kind in enumerate(state) if kind == _CAPPED]
-        shared = [number for number, kind in enumerate(state) if kind == _SHARED]
+        self._rank([] if alone else range(len(kept)))
+        self._due = renumbered.get(self._due, -1)
+        return kept
+
+    def _rank(self, numbers: Sequence[int]) -> None:
+        """Rank the flows on the shared link, which are ``numbers``, by their finishes and levels."""
+        state, finish, ratio, cut_s = self._state, self._finish, self._ratio, self._cut_s
+        capped = [number for number in numbers if state[number] == _CAPPED]
+        shared = [number for number in numbers if state[number] == _SHARED]
         self._unranked, self._capped_by_level = capped, []
         self._capped_by_finish = [(finish[number], number) for number in capped]
         self._shared_by_finish = [(finish[number], number) for number in shared]
         self._shared_by_level = [(ratio[number], number) for number in shared]
-        self._cuts = [(cut_s, number) for number, cut_s in enumerate(self._cut_s) if not alone]
-        self._due = renumbered.get(self._due, -1)
+        self._cuts = [(cut_s[number], number) for number in numbers if cut_s[number] < math.inf]
         for heap in (self._capped_by_finish, self._shared_by_finish, self._shared_by_level, self._cuts):
             heapq.heapify(heap)
-        return kept
 
     def copy(self) -> KnownFlows:
         """Return the same link at the same moment."""
@@ -268,14 +288,103 @@ class KnownFlows:
             setattr(other, name, value[:] if isinstance(value, list) else value)
         return other
 
+    def ahead(self) -> KnownFlows:
+        """Return the same link when all flows that are known are over.
+
+        The link as it is when the last of them has been held up is kept: :meth:`run` goes on from there.
+        """
+        self._relaxed = None
+        link = self.copy()
+        while link._run_on(math.inf):
+            self._relaxed = link.copy()
+        return link
+
     def run(self, until_s: float = math.inf) -> None:
-        """Let happen what comes before ``until_s``.
+        """Let happen what comes before ``until_s``."""
+        if self._relaxed is not None and self._relaxed._now_s < until_s:
+            vars(self).update(vars(self._relaxed))
+        while self._run_on(until_s):
+            pass
+
+    def _run_on(self, until_s: float) -> bool:
+        """Run until flows were held up and none is any more; return whether that is before ``until_s``."""
+        while self._run_at_caps(until_s):
+            pass
+        return self._run_events(until_s)
+
+    def _run_at_caps(self, until_s: float) -> bool:
+        """Let flows begin and end, all of them at their caps; return whether more of that may follow.
+
+        Stops before ``until_s``, before a flow begins for which there may be no room, and before one begins
+        when the link may be empty.
+        """
+        if not self._on_link or self._shared:
+            return False
+        state, left_s, begin = self._state, self._left_s, self._following
+        end = min(begin + _WINDOW, len(state))
+        riding = sorted({number for _, number in self._capped_by_finish if state[number] == _CAPPED})
+        numbers, on_link = [*riding, *range(begin, end)], len(riding)
+        cap_bps, cut_s, finish_s = (
+            np.array([*[column[number] for number in riding], *column[begin:end]])
+            for column in (self._cap_bps, self._cut_s, self._finish)
+        )
+        start_s = np.array(self._first_s[begin:end])
+        completes = finish_s <= cut_s
+        # One that is broken off goes after one that starts at the same time.
+        off_s = np.where(completes, finish_s, np.nextafter(cut_s, math.inf))
+        order = np.argsort(off_s)
+        gone = np.searchsorted(off_s[order], start_s, side="right")
+        freed_bps = np.concatenate(([0.0], np.cumsum(cap_bps[order])))[gone]
+        full = np.cumsum(cap_bps)[on_link:] - freed_bps > self._capacity_bps * _SURELY
+        empty = gone == np.arange(on_link, len(numbers))
+        stops_s = start_s[full | empty]
+        if len(stops_s):
+            until_s = min(until_s, stops_s[0])
+        elif end < len(state):
+            until_s = min(until_s, self._first_s[end])
+
+        started = int(np.searchsorted(start_s, until_s))
+        known = on_link + started
+        off = np.where(completes, finish_s < until_s, off_s <= until_s)[:known]
+        if not started and not off.any():
+            return False
+        self._following += started
+        state[begin : self._following] = [_CAPPED] * started
+        for place in np.flatnonzero(off).tolist():
+            number = numbers[place]
+            state[number] = _OFF
+            if completes[place]:
+                left_s[number] = self._finish[number]
+        riding = [number for number in numbers[:known] if state[number] == _CAPPED]
+        self._rank(riding)
+        self._on_link = len(riding)
+        self._cap_sum = sum(self._cap[number] for number in riding)
+        self._due_s, self._due = min(self._capped_by_finish, default=(math.inf, -1))
+        finish_s, off_s, over = finish_s[:known], off_s[:known], completes[:known] & off
+        # The timer goes off whenever a flow completes, and where it was set for one that was broken off; then
+        # it is set for the next completion.
+        armed_s, fired_s = (math.inf, finish_s[over].max()) if over.any() else (self._armed_s, -math.inf)
+        while (next_s := finish_s[off_s > fired_s].min(initial=armed_s)) < until_s:
+            armed_s, fired_s = math.inf, next_s
+        self._armed_s = float(next_s)
+        cut = off & ~over
+        last_s = (
+            fired_s,
+            start_s[:started].max(initial=-math.inf),
+            cut_s[:known][cut].max(initial=-math.inf),
+        )
+        self._now_s = float(max(self._now_s, *last_s))
+        return not len(stops_s) and end < len(state)
+
+    def _run_events(self, until_s: float) -> bool:
+        """Let happen what comes before ``until_s``, or until flows were held up and none is any more.
 
         The service clock rounds when it is moved, so it is moved when a :class:`~edge.network.trunk.Trunk`
-        moves it: at starts, ends, and when a timer goes off.
+        moves it: at starts, ends, and when a timer goes off. Returns whether none is held up any more.
         """
         first_s, last_s, bits, weight = self._first_s, self._last_s, self._bits, self._weight
         cut_s, cap_bps, ratio, capacity = self._cut_s, self._cap_bps, self._ratio, self._capacity
+        cap, share = self._cap, self._share
         state, finish, left_s, alone = self._state, self._finish, self._left_s, self._alone
         capped_by_finish, capped_by_level = self._capped_by_finish, self._capped_by_level
         shared_by_finish, shared_by_level = self._shared_by_finish, self._shared_by_level
@@ -289,7 +398,9 @@ class KnownFlows:
         """Flows that start now, the next of them last."""
         completed: list[int] = []
         """Flows that have completed since the clock was looked at."""
-        while True:
+        relaxed = False
+        """Whether flows were held up and none is any more."""
+        while not (relaxed and on_link and not beginning and not completed):
             start_s = first_s[following] if following < count else math.inf
             if not on_link and not beginning and not completed:
                 if armed_s <= start_s and armed_s < until_s:
@@ -306,7 +417,7 @@ class KnownFlows:
                 pace_bps = math.ceil(cap_bps[flow])
                 if demand + pace_bps > self._capacity_bps:
                     # Before sharing begins, forget those that were broken off meanwhile.
-                    alone[:] = [entry for entry in alone if cut_s[entry[1]] > now_s]
+                    alone[:] = [entry for entry in alone if cut_s[entry[1]] >= now_s]
                     heapq.heapify(alone)
                     demand = sum(math.ceil(cap_bps[entry[1]]) for entry in alone)
                 if demand + pace_bps <= self._capacity_bps:
@@ -352,20 +463,20 @@ class KnownFlows:
                 left_s[flow] = math.inf
                 if cut_s[flow] < math.inf:
                     push(cuts, (cut_s[flow], flow))
-                units = int(cap_bps[flow] * CAP_UNIT)
-                crowded = shared > 0 or cap_sum + units > capacity
+                crowded = shared > 0 or cap_sum + cap[flow] > capacity
                 if ratio[flow] <= level:
-                    cap_sum += units
+                    cap_sum += cap[flow]
                     state[flow], finish[flow] = _CAPPED, now_s + bits[flow] / cap_bps[flow]
                     push(capped_by_finish, (finish[flow], flow))
                     unranked.append(flow)
                 else:
-                    weight_sum += int(weight[flow] * WEIGHT_UNIT)
+                    weight_sum += share[flow]
                     shared += 1
                     state[flow], finish[flow] = _SHARED, service + bits[flow] / weight[flow]
                     push(shared_by_finish, (finish[flow], flow))
                     push(shared_by_level, (ratio[flow], flow))
                 if crowded:
+                    relaxed = False
                     # The level falls: flows whose caps it no longer reaches run at it.
                     for flow in unranked:
                         if state[flow] == _CAPPED:
@@ -377,10 +488,10 @@ class KnownFlows:
                         if state[flow] != _CAPPED:
                             continue
                         left_bits = max(0.0, (finish[flow] - now_s) * cap_bps[flow])
-                        cap_sum -= int(cap_bps[flow] * CAP_UNIT)
+                        cap_sum -= cap[flow]
                         if not shared:
                             service = 0.0
-                        weight_sum += int(weight[flow] * WEIGHT_UNIT)
+                        weight_sum += share[flow]
                         shared += 1
                         state[flow], finish[flow] = _SHARED, service + left_bits / weight[flow]
                         push(shared_by_finish, (finish[flow], flow))
@@ -400,10 +511,10 @@ class KnownFlows:
                 if state[over] == _SHARED:
                     if over == due and completed:
                         service = max(service, finish[over])
-                    weight_sum -= int(weight[over] * WEIGHT_UNIT)
+                    weight_sum -= share[over]
                     shared -= 1
                 else:
-                    cap_sum -= int(cap_bps[over] * CAP_UNIT)
+                    cap_sum -= cap[over]
                 state[over] = _OFF
                 on_link -= 1
                 while shared:
@@ -414,13 +525,14 @@ class KnownFlows:
                         break
                     flow = pop(shared_by_level)[1]
                     left_bits = max(0.0, (finish[flow] - service) * weight[flow])
-                    weight_sum -= int(weight[flow] * WEIGHT_UNIT)
+                    weight_sum -= share[flow]
                     shared -= 1
-                    cap_sum += int(cap_bps[flow] * CAP_UNIT)
+                    cap_sum += cap[flow]
                     state[flow], finish[flow] = _CAPPED, now_s + left_bits / cap_bps[flow]
                     push(capped_by_finish, (finish[flow], flow))
                     unranked.append(flow)
                 else:
+                    relaxed = relaxed or level != math.inf
                     level = math.inf
             # Which flow completes next, and when: reckoned once after every change.
             due_s, due = math.inf, -1
@@ -444,3 +556,4 @@ class KnownFlows:
         self._cap_sum, self._weight_sum, self._demand = cap_sum, weight_sum, demand
         self._level, self._service, self._now_s = level, service, now_s
         self._armed_s, self._due_s, self._due = armed_s, due_s, due
+        return relaxed

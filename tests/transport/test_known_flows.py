@@ -5,13 +5,15 @@ from __future__ import annotations
 import heapq
 import math
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 import numpy.typing as npt
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from edge.network import known_flows
 from edge.network.known_flows import FlowColumns, KnownFlows, Load
 from edge.network.trunk import Trunk
 
@@ -153,15 +155,23 @@ FLOWS = st.one_of(
     st.lists(ANY, min_size=1),
     st.integers(0, 2**32 - 1).map(many),
 )
+WINDOW = st.sampled_from([2, 1024])
 CAPACITY = st.sampled_from([1e3, 1e6, 3e6, 1e7, 1e8])
 
 
+BROKEN_OFF_AS_THE_LINK_FILLS = [(0.5, 1.0, 1000.0, 1.0, math.inf), (0.0, 1.0, 1.0, 1.0, 0.5)]
+
+
 @settings(max_examples=300)
-@given(flows=FLOWS, capacity_bps=CAPACITY)
-def test_flows_known_beforehand_take_the_times_of_the_trunk(flows: list[Flow], capacity_bps: float) -> None:
+@example(flows=BROKEN_OFF_AS_THE_LINK_FILLS, capacity_bps=1e3, window=1024)
+@given(flows=FLOWS, capacity_bps=CAPACITY, window=WINDOW)
+def test_flows_known_beforehand_take_the_times_of_the_trunk(
+    flows: list[Flow], capacity_bps: float, window: int
+) -> None:
     columns = columns_of(flows)
     ahead = known(capacity_bps, columns)
-    ahead.run()
+    with patch.object(known_flows, "_WINDOW", window):
+        ahead.run()
     assert ahead.left_s.tolist() == one_by_one(capacity_bps, columns)
 
 
@@ -179,6 +189,8 @@ def test_the_link_may_be_stopped_and_flows_learnt_of_later(
     numbers = np.arange(len(columns))
     left_s = np.full(len(columns), math.nan)
     for stop_s in sorted(stops_s):
+        ahead = link.ahead()
+        assert ahead.left_s.tolist() == np.array(one_by_one(capacity_bps, columns))[numbers].tolist()
         link.run(stop_s)
         left_s[numbers] = link.left_s
         coming = np.flatnonzero(columns.first_byte_s >= stop_s)
