@@ -5,7 +5,7 @@ bias, a one. Gathering a user's rows and overwriting the bias column with the ta
 ``[X₁ | t | X₂]``, whose Gram matrix holds all that a ridge solve or a full-batch gradient step needs. Local
 parameters extend to ``[p, −1, b_u]``, so that a row times that vector is minus the residual e.
 
-Ratings are processed in blocks of a few thousand rows that stay in the processor's cache. Neither blocks nor
+Ratings are processed in blocks of some thousand rows that stay in the processor's cache. Neither blocks nor
 the other users of a batch change a user's bits: see :mod:`edge.learning.least_squares`.
 """
 
@@ -32,7 +32,7 @@ from edge.learning.method_settings import GradientSteps, MiniBatches, Ridge, Use
 
 F = TypeVar("F", np.float32, np.float64)
 
-_BLOCK_ROWS = 4096
+_BLOCK_ROWS = 8192
 _FEW = 8
 """A table is laid out if an eighth of its rows is asked for at once."""
 # The first counter of a draw says what it is for.

@@ -189,8 +189,8 @@ class _Rates:
         """
         block = step // BLOCK_STEPS
         place = step - block * BLOCK_STEPS
-        multipliers = self._rates[slots, place]
-        missing = np.flatnonzero(self._block[slots] != block)
+        multipliers = self._rates.take(slots * BLOCK_STEPS + place)
+        missing = (self._block.take(slots) != block).nonzero()[0]
         if missing.size:
             links, blocks = slots[missing], block[missing]
             rates = of_blocks(links, blocks)
@@ -267,6 +267,7 @@ class LinkConditions:
     """
 
     __slots__ = (
+        "_all_vary",
         "_device_ids",
         "_downs",
         "_ever_down",
@@ -319,7 +320,7 @@ class LinkConditions:
                 self._slow = slow_sigma_log, slow_time_s
                 varies = varies | (slow_sigma_log > 0.0)
         self._slow_key = stream_key(seed, "link", "slow-rate")
-        self._ever_varies = bool(varies.any())
+        self._ever_varies, self._all_vary = bool(varies.any()), bool(varies.all())
         self._ever_down = bool((outage_fraction > 0.0).any())
         self._varying: BoolArray = varies
         self._flaky: BoolArray = outage_fraction > 0.0
@@ -482,14 +483,18 @@ class LinkConditions:
 
     def _multipliers_until(self, slots: IntArray, t_s: FloatArray) -> tuple[FloatArray, FloatArray]:
         """Return :meth:`multiplier_until` of many links, each at its own time."""
+        if not self._ever_varies:
+            return np.ones(len(slots)), np.full(len(slots), np.inf)
+        if self._rates_of_many is None:
+            self._rates_of_many = _Rates(len(self._device_ids))
+        if self._all_vary:
+            step = t_s.astype(np.int64)
+            return self._rates_of_many.at(slots, step, self._rates_of_blocks), step + 1.0
         factor, until_s = np.ones(len(slots)), np.full(len(slots), np.inf)
-        if self._ever_varies:
-            if self._rates_of_many is None:
-                self._rates_of_many = _Rates(len(self._device_ids))
-            varying = np.flatnonzero(self._varying[slots])
-            step = t_s[varying].astype(np.int64)
-            factor[varying] = self._rates_of_many.at(slots[varying], step, self._rates_of_blocks)
-            until_s[varying] = step + 1.0
+        varying = np.flatnonzero(self._varying[slots])
+        step = t_s[varying].astype(np.int64)
+        factor[varying] = self._rates_of_many.at(slots[varying], step, self._rates_of_blocks)
+        until_s[varying] = step + 1.0
         return factor, until_s
 
     def _apply_outages(

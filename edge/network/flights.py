@@ -7,8 +7,6 @@ work; the others go through the one-frame form.
 
 from __future__ import annotations
 
-from dataclasses import fields
-
 import numpy as np
 import numpy.typing as npt
 
@@ -62,13 +60,19 @@ class Flights:
         )
 
     def put(self, places: Ints, other: Flights) -> None:
-        """Write ``other``, a frame of each of ``places``, over those that are there."""
-        for field in fields(self):
-            getattr(self, field.name)[places] = getattr(other, field.name)
+        """Write ``other``, a frame of each of ``places``, over those that are there.
+
+        ``places`` are increasing; as in :meth:`take`, all of them at once cost a fraction of some.
+        """
+        at = slice(None) if len(places) == len(self.start_s) else places
+        for name in Flights.__slots__:
+            getattr(self, name)[at] = getattr(other, name)
 
     def take(self, places: Ints) -> Flights:
-        """Return the frames at ``places``."""
-        return Flights(*(getattr(self, field.name)[places] for field in fields(self)))
+        """Return the frames at ``places``, increasing, to be read: of all of them these themselves."""
+        if len(places) == len(self.start_s):
+            return self
+        return Flights(*(getattr(self, name)[places] for name in Flights.__slots__))
 
     def sent_share(self, now_s: Floats) -> Floats:
         """Return the share of each frame that has left by ``now_s``, 0…1, at the pace it has alone."""

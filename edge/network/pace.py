@@ -181,10 +181,9 @@ def carry_array(paces: Paces, start_s: FloatArray, steady_s: FloatArray) -> Floa
         needed_s = np.divide(left_s, factor, out=np.full(len(at), np.inf), where=up)
         done = up & (t_s + needed_s <= until_s)
         seconds[at[done]] = ((t_s - begin_s) + needed_s)[done]
-        more = np.flatnonzero(~done)
-        at, begin_s = at[more], begin_s[more]
-        left_s = (left_s - (until_s - t_s) * factor)[more]
-        t_s = until_s[more]
+        more = (~done).nonzero()[0]
+        left_s = (left_s - (until_s - t_s) * factor).take(more)
+        at, begin_s, t_s = at.take(more), begin_s.take(more), until_s.take(more)
     return seconds
 
 
@@ -219,13 +218,13 @@ def alone_array(
         needed_s = data_time_array(left, rate_now_bps, rtt, window)
         done = up & (t_s + needed_s <= until_s)
         seconds[at[done]] = ((t_s - begin_s) + needed_s)[done]
-        more = np.flatnonzero(~done)
+        more = (~done).nonzero()[0]
         if not more.size:
             return seconds
-        at, begin_s, rate, rtt = at[more], begin_s[more], rate[more], rtt[more]
-        left, window, silent_s = left[more], window[more], silent_s[more]
-        t_s = np.where(up, t_s, until_s)[more]
-        rate_now_bps, until_s = rate_now_bps[more], until_s[more]
+        at, begin_s, rate, rtt = at.take(more), begin_s.take(more), rate.take(more), rtt.take(more)
+        left, window, silent_s = left.take(more), window.take(more), silent_s.take(more)
+        t_s = np.where(up, t_s, until_s).take(more)
+        rate_now_bps, until_s = rate_now_bps.take(more), until_s.take(more)
         bytes_per_s, period_s = goodput(rate_now_bps), ack_clock_period(rate_now_bps, rtt)
         while (slow := (t_s < until_s) & (left > window) & (window / bytes_per_s < period_s)).any():
             np.add(t_s, period_s, out=t_s, where=slow)

@@ -254,7 +254,12 @@ def write_parquet(target: Path, table: str, batches: Iterable[Any]) -> None:
     with (
         written_whole(target) as temporary,
         pq.ParquetWriter(
-            str(temporary), SCHEMAS[table], compression="zstd", use_dictionary=repeated
+            str(temporary),
+            SCHEMAS[table],
+            compression="zstd",
+            use_dictionary=repeated,
+            # By what rows are in order, so that readers find some rounds without reading all.
+            write_statistics=["round"],
         ) as writer,
     ):
         for group in _groups(batches):
