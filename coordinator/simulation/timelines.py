@@ -97,8 +97,10 @@ class Timelines:
         self._held_s = {MODEL: np.full(n, np.nan), REPORT: np.full(n, np.nan)}
         """When the last byte has left of frames that the coordinator's link held up, NaN of others."""
         self.broken_s = {MODEL: np.full(n, np.inf), REPORT: np.full(n, np.inf)}
-        self.answer, self.model = Flights.none(n), Flights.none(n)
-        self.report, self.receipt = Flights.none(n), Flights.none(n)
+        self.answer: Flights
+        self.model: Flights
+        self.report: Flights
+        self.receipt: Flights
         self.work_end_s, self.cut_s = np.full(n, np.inf), np.full(n, np.inf)
         self._stops_s, self._sleeps_until_s = np.full(n, np.inf), np.full(n, np.inf)
         """When devices go away while they compute, and until when those sleep that would be too slow.
@@ -156,9 +158,11 @@ class Timelines:
         Parameters
         ----------
         number : of the frames.
-        places : int64 [k], whose.
+        places : int64 [k], whose, in any order.
         last_byte_s : float64 [k].
         """
+        order = np.argsort(places)
+        places, last_byte_s = places[order], last_byte_s[order]
         self._held_s[number][places] = last_byte_s
         flights = self.frames(number)
         arrived_s = (self.answer if number == MODEL else self.model).end_s[places]
@@ -171,7 +175,7 @@ class Timelines:
             self.report.end_s[places] = ends_s
         self._finish(places)
 
-    # -- what follows from what ------------------------------------------------------------------------
+    # -- what follows from what; places are increasing ---------------------------------------------------
 
     def _carry(
         self,
@@ -201,6 +205,13 @@ class Timelines:
                 ends_s = held_s[held] + flights.latency_s[held]
                 flights.end_s[held] = np.maximum(ends_s, arrived_s[held])
         return flights
+
+    def _put(self, name: str, at: Ints, flights: Flights) -> None:
+        """Let ``flights`` be those of the places ``at``: of all, to begin with."""
+        if len(at) == len(self.slots):
+            setattr(self, name, flights)
+        else:
+            getattr(self, name).put(at, flights)
 
     def _sizes(self, at: Ints, number: int) -> Ints:
         return np.asarray(self.shared.links.prepared.frame_bytes[number][self.slots[at]])
@@ -232,8 +243,8 @@ class Timelines:
         else:
             payload = shared.model_payload[slots]
             model = self._carry(at, MODEL, Stage.DOWNLOAD, self._sizes(at, MODEL), payload, start_s, answer)
-        self.answer.put(at, answer)
-        self.model.put(at, model)
+        self._put("answer", at, answer)
+        self._put("model", at, model)
 
     def _work(self, at: Ints) -> None:
         """Work out the computations of devices, and their reports."""
@@ -253,7 +264,7 @@ class Timelines:
         failing = np.flatnonzero(fails & ~refused)
         if len(failing):
             report.put(failing, self._failures(at[failing], model.end_s[failing], model.take(failing)))
-        self.report.put(at, report)
+        self._put("report", at, report)
         self.work_end_s[at] = work_end_s
         # The device sleeps as long as is left: not always to the very float of the deadline.
         left_s = deadline_s - model.end_s
@@ -325,7 +336,7 @@ class Timelines:
         def happens(end_s: Floats) -> Bools:
             return np.where(event_first, end_s <= cut_s, end_s < cut_s)
 
-        self.receipt.put(at, receipt)
+        self._put("receipt", at, receipt)
         self.cut_s[at], self.cut_reason[at], self.event_first[at] = cut_s, reasons, event_first
         self.broken_s[MODEL][at], self.broken_s[REPORT][at] = model_broken_s, report_broken_s
         self.answered[at], self.given[at] = happens(answer.end_s), happens(model.end_s)

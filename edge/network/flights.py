@@ -49,24 +49,10 @@ class Flights:
     retransmitted_bytes: Ints
     failed: Bools
 
-    @classmethod
-    def none(cls, n: int) -> Flights:
-        """Return ``n`` frames that are not sent."""
-        never, nothing = np.full(n, np.inf), np.zeros(n, np.int64)
-        return cls(
-            *(never, never.copy(), never.copy(), never.copy(), never.copy(), never.copy()),
-            *(nothing, nothing.copy(), nothing.copy(), nothing.copy()),
-            np.zeros(n, np.bool_),
-        )
-
     def put(self, places: Ints, other: Flights) -> None:
-        """Write ``other``, a frame of each of ``places``, over those that are there.
-
-        ``places`` are increasing; as in :meth:`take`, all of them at once cost a fraction of some.
-        """
-        at = slice(None) if len(places) == len(self.start_s) else places
+        """Write ``other``, a frame of each of ``places``, over those that are there."""
         for name in Flights.__slots__:
-            getattr(self, name)[at] = getattr(other, name)
+            getattr(self, name)[places] = getattr(other, name)
 
     def take(self, places: Ints) -> Flights:
         """Return the frames at ``places``, increasing, to be read: of all of them these themselves."""

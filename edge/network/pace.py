@@ -206,15 +206,20 @@ def alone_array(
     rate, rtt, begin_s = rate_bps, rtt_s, start_s
     left, t_s = payload_bytes, start_s
     window: FloatArray = np.full(len(at), float(INITIAL_WINDOW_BYTES))
-    silent_s = np.zeros(len(at))
+    silent_s: FloatArray | None = None
+    """How long each link has been down; None: none has been."""
     while True:
         factor, until_s = paces(at, t_s)
         up = factor != 0.0
-        # A link that is down gets any rate here: what comes of it is not used.
-        rate_now_bps = rate * np.where(up, factor, 1.0)
-        idle = up & (silent_s > retransmission_timeout(rtt))
-        window = np.where(idle, np.minimum(window, INITIAL_WINDOW_BYTES), window)
-        silent_s = np.where(up, 0.0, silent_s + (until_s - t_s))
+        if silent_s is None and not up.all():
+            silent_s = np.zeros(len(at))
+        if silent_s is not None:
+            idle = up & (silent_s > retransmission_timeout(rtt))
+            window = np.where(idle, np.minimum(window, INITIAL_WINDOW_BYTES), window)
+            silent_s = np.where(up, 0.0, silent_s + (until_s - t_s))
+            # A link that is down gets any rate here: what comes of it is not used.
+            factor = np.where(up, factor, 1.0)
+        rate_now_bps = rate * factor
         needed_s = data_time_array(left, rate_now_bps, rtt, window)
         done = up & (t_s + needed_s <= until_s)
         seconds[at[done]] = ((t_s - begin_s) + needed_s)[done]
@@ -222,8 +227,11 @@ def alone_array(
         if not more.size:
             return seconds
         at, begin_s, rate, rtt = at.take(more), begin_s.take(more), rate.take(more), rtt.take(more)
-        left, window, silent_s = left.take(more), window.take(more), silent_s.take(more)
-        t_s = np.where(up, t_s, until_s).take(more)
+        left, window = left.take(more), window.take(more)
+        if silent_s is not None:
+            silent_s, t_s = silent_s.take(more), np.where(up, t_s, until_s).take(more)
+        else:
+            t_s = t_s.take(more)
         rate_now_bps, until_s = rate_now_bps.take(more), until_s.take(more)
         bytes_per_s, period_s = goodput(rate_now_bps), ack_clock_period(rate_now_bps, rtt)
         while (slow := (t_s < until_s) & (left > window) & (window / bytes_per_s < period_s)).any():
