@@ -489,7 +489,9 @@ class LinkConditions:
             self._rates_of_many = _Rates(len(self._device_ids))
         if self._all_vary:
             step = t_s.astype(np.int64)
-            return self._rates_of_many.at(slots, step, self._rates_of_blocks), step + 1.0
+            return self._rates_of_many.at(slots, step, self._rates_of_blocks), np.asarray(
+                step + 1.0, np.float64
+            )
         factor, until_s = np.ones(len(slots)), np.full(len(slots), np.inf)
         varying = np.flatnonzero(self._varying[slots])
         step = t_s[varying].astype(np.int64)
