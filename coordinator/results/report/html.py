@@ -345,9 +345,15 @@ _MAKERS: Final[dict[type, Callable[[Any], str]]] = {
 }
 
 
+_JSON: Final = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False, allow_nan=False)
+
+
 def script_json(value: object) -> Markup:
     """Return JSON that may stand in a script element: nothing in it ends the element."""
-    text = json.dumps(_finite(value), separators=(",", ":"), ensure_ascii=False, allow_nan=False)
+    try:
+        text = _JSON.encode(value)
+    except ValueError:
+        text = _JSON.encode(_finite(value))
     return Markup(text.replace("&", "\\u0026").replace("<", "\\u003c").replace(">", "\\u003e"))
 
 
