@@ -22,9 +22,10 @@ from coordinator.scenario.shipped import is_name, shipped_files
 if TYPE_CHECKING:
     _PathType = click.ParamType[Path]
     _TextType = click.ParamType[str]
+    _CountType = click.ParamType[int | None]
 else:
     # Generic to type checkers alone in the oldest click that is supported.
-    _PathType = _TextType = click.ParamType
+    _PathType = _TextType = _CountType = click.ParamType
 
 
 SWARM_SCENARIOS: Final = 500
@@ -80,6 +81,22 @@ class ScenarioFile(_PathType):
         # By name: beside an item that has the shell complete files, bash drops all others.
         here = sorted(file.name for file in Path().glob("*.y*ml") if file.name.startswith(incomplete))
         return [CompletionItem(name) for name in (*names, *here)]
+
+
+class ShardCount(_CountType):
+    """A number of shards, or ``auto``, which is None."""
+
+    name = "N|auto"
+
+    def convert(
+        self, value: str | int, param: click.Parameter | None, ctx: click.Context | None
+    ) -> int | None:
+        """Return the number; refuse what is neither."""
+        if value == "auto":
+            return None
+        if not str(value).isdecimal() or not 1 <= int(value) <= MAX_WORKERS:
+            self.fail(f"{value!r} is neither 'auto' nor a number from 1 to {MAX_WORKERS}", param, ctx)
+        return int(value)
 
 
 class KnownName(_TextType):

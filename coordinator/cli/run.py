@@ -26,6 +26,7 @@ from coordinator.results.summary_tables import render, render_details
 from coordinator.results.verdicts import verdict_records
 from coordinator.run.feeding import feeding
 from coordinator.run.runner import RunOutcome, outcome_record, run_scenario, suites_of_run
+from coordinator.scenario import EngineName
 from coordinator.scenario.load import LoadedScenario
 
 _RUNS = Path("runs")
@@ -41,6 +42,9 @@ def run(
     out: Path | None,
     overwrite: bool,
     clock: str,
+    shards: int | None,
+    engine: EngineName,
+    address: str | None,
     watch: bool,
     watch_port: int | None,
     watch_exit: bool,
@@ -58,11 +62,18 @@ def run(
         raise click.UsageError("--quiet shows no progress and --plain says how to show it; leave one out")
     if quiet and details:
         raise click.UsageError("--quiet prints no figures and --details prints more; leave one out")
+    if shards == 1 and (engine != "local" or address is not None):
+        raise click.UsageError("--engine and --address say where shards live; add --shards")
+    if shards != 1 and (watch or clock == "real"):
+        raise click.UsageError(
+            "--shards is for runs on the virtual clock, not watched; leave out --watch and --clock real"
+        )
     overrides = settings if seed is None else (*settings, f"seed={seed}")
     loaded = load_with_notes(scenario, overrides)
     if loaded.scenario.sweep is not None and not quiet:
         command = f"recfleet sweep {shlex.quote(str(scenario))}"
         click.echo(f"note: one run, without the scenario's section sweep; {command} runs its cells", err=True)
+    count = shards_of(loaded, shards)
     target = target_of(loaded, out)
     # Without --out the name says all that a simulated run depends on: what it replaces is the same run.
     if not overwrite and (out is not None or clock == "real"):
@@ -87,9 +98,19 @@ def run(
 
                 outcome = run_watched(loaded, target=target, observer=observer, live=live, feeds=sinks.feeds)
             else:
-                said = None if quiet else partial(_report, details=details)
+                conductor = None
+                if count > 1:
+                    from coordinator.cluster.opening import ClusterChoice  # noqa: PLC0415
+                    from coordinator.run.on_cluster import sharded  # noqa: PLC0415
+
+                    conductor = stack.enter_context(sharded(loaded, ClusterChoice(engine, count, address)))
                 outcome = run_scenario(
-                    loaded, target=target, observer=observer, feeds=sinks.feeds, on_judged=said
+                    loaded,
+                    target=target,
+                    observer=observer,
+                    conductor=conductor,
+                    feeds=sinks.feeds,
+                    on_judged=None if quiet else partial(_report, details=details),
                 )
         code = deliver(
             loaded,
@@ -104,6 +125,26 @@ def run(
         if watch and not watch_exit and outcome.status != "interrupted":
             stay()
     return code
+
+
+def shards_of(loaded: LoadedScenario, wanted: int | None) -> int:
+    """Return how many shards simulate the devices of a run.
+
+    ``wanted`` None: one a processor if the scenario can be run in shards, else one.
+
+    Raises
+    ------
+    ScenarioError : more than one are wanted, and it cannot be.
+    """
+    if wanted == 1:
+        return 1
+    from coordinator.engine.host import processors  # noqa: PLC0415
+    from coordinator.scenario.sharding import can_be_sharded, check_sharding  # noqa: PLC0415
+
+    if wanted is None:
+        return min(processors(), loaded.scenario.compute.sum_groups) if can_be_sharded(loaded) else 1
+    check_sharding(loaded, wanted)
+    return wanted
 
 
 def target_of(loaded: LoadedScenario, out: Path | None) -> Path:

@@ -19,6 +19,7 @@ from click.shell_completion import CompletionItem
 from coordinator.cli.options import (
     SWARM_SCENARIOS,
     KnownName,
+    ShardCount,
     address_option,
     device_range,
     duration_s,
@@ -175,6 +176,16 @@ def cli(settings: Settings, debug: bool) -> None:
     show_default=True,
     help="'real' runs the coordinator and all devices of the fleet here, with real sockets between them.",
 )
+@click.option(
+    "--shards",
+    type=ShardCount(),
+    default="1",
+    show_default=True,
+    help="Processes that simulate the devices, or 'auto': one a processor where the scenario allows it. What "
+    "comes out does not depend on it.",
+)
+@engine_option
+@address_option
 @click.option(
     "--watch",
     is_flag=True,

@@ -91,7 +91,8 @@ class Coordinator:
             machine = SecureRoundMachine(plan, cohort.devices, aggregation)
         active = self._opened(machine, message, accumulator, fixed)
         active.secure, active.own, active.ranges = secure, own, ranges
-        deadline = loop.call_later(plan.deadline_s, self._deadline_passed, active)
+        end_s = loop.time() + plan.deadline_s if plan.close is None else plan.close[0]
+        deadline = loop.call_at(end_s, self._deadline_passed, active)
         cohort.invite(active, self._invitation(active))
         await active.closed
         deadline.cancel()

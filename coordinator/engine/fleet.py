@@ -250,6 +250,27 @@ class Fleet:
         if "strikes" in memory:  # a run that was begun before there were any has none
             self.strikes[:], self.suspended[:] = memory["strikes"], memory["suspended"]
 
+    def device_rows(self, ids: Ids) -> dict[str, npt.NDArray[Any]]:
+        """Return what taking part changes of the devices ``ids`` (int64 [n]), arrays [n] by name."""
+        return {name: array[ids] for name, array in self._changing().items()}
+
+    def put_device_rows(self, ids: Ids, rows: Mapping[str, npt.NDArray[Any]]) -> None:
+        """Set what :meth:`device_rows` returned."""
+        for name, array in self._changing().items():
+            array[ids] = rows[name]
+
+    def _changing(self) -> dict[str, npt.NDArray[Any]]:
+        answered = self.answered
+        return {
+            "spent_j": self._spent_j,
+            "spent_on": self._spent_on,
+            "bare": self.bare,
+            "connected": self.connected,
+            "last_round": answered.last_round,
+            "last_evaluation": answered.last_evaluation,
+            "rounds": answered.rounds,
+        }
+
     def _drained_j(self, ids: Ids, now_s: float) -> Floats:
         """Return what rounds took out of each battery since it was full: every device is charged at night."""
         today = self._spent_on[ids] == int(now_s // DAY_S)

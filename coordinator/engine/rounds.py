@@ -37,7 +37,8 @@ class RoundPlan:
     """What a round wants: ``target`` reports, at least ``quorum``, within ``deadline_s`` (relative).
 
     With ``grace_s`` it is over that long after the quorum was met, at the latest. ``mixed`` says of a round
-    with a secure sum that devices may report in the clear beside it.
+    with a secure sum that devices may report in the clear beside it. ``close`` is for a part of a round, when
+    and why all of it is over (absolute seconds); None: as the other fields say.
     """
 
     run_id: str
@@ -47,6 +48,7 @@ class RoundPlan:
     deadline_s: float
     grace_s: float | None = None
     mixed: bool = False
+    close: tuple[float, Reason] | None = None
 
     def __post_init__(self) -> None:
         if not 1 <= self.quorum <= self.target:
@@ -203,7 +205,7 @@ class RoundMachine:
     def deadline_passed(self) -> None:
         """End the round at its deadline, if it is not over yet."""
         if self.outcome is None:
-            self._close(Reason.DEADLINE)
+            self._close(Reason.DEADLINE if self.plan.close is None else self.plan.close[1])
 
     def abandon(self, reason: Reason) -> None:
         """Give the round up, if it is not over yet."""

@@ -81,6 +81,10 @@ class Workload(Protocol):
 class TrainingKernel(Kernel[ClientUpdate], Protocol):
     """Computes client updates, all of their local steps or a part of them."""
 
+    @property
+    def state(self) -> State:
+        """The global parameters that it begins with."""
+
     def limited(self, clients: Ids, steps: Ids) -> TrainingKernel:
         """Return the kernel that takes the first ``steps`` local steps of each of ``clients``, int64 [n]."""
 
@@ -229,6 +233,10 @@ class RatingWorkload:
             )
         return positives if self._zero_one is None else self._zero_one.batch(positives, keys)
 
+    def users_of(self, clients: Ids) -> Ids:
+        """Return the users of ``clients`` (int64 [n]), client after client, int64."""
+        return self.clients.gather(clients)[1] if self.grouped else self.clients.users[clients]
+
     def kept_of(self, users: Ids) -> npt.NDArray[np.float32] | None:
         """Return a copy of what the devices of ``users`` (int64 [n]) keep; None where they keep nothing."""
         return None if self.kept is None else self.kept.of(users)
@@ -319,6 +327,8 @@ class RatingWorkload:
 
 @dataclass(frozen=True, slots=True)
 class _RemoteKernel:
+    state: State
+
     def limited(self, clients: Ids, steps: Ids) -> TrainingKernel:
         return self
 
@@ -364,7 +374,7 @@ class RemoteWorkload:
 
     def training(self, state: State, round_number: int) -> TrainingKernel:
         """Return a kernel that cannot be computed here."""
-        return _RemoteKernel()
+        return _RemoteKernel(state)
 
     def own_parts(self, state: State) -> OwnRows | None:
         """Return what ``state`` has of each client alone: the row of its number; None without such."""

@@ -90,6 +90,7 @@ def run_scenario(
     *,
     target: Path,
     observer: RunObserver,
+    conductor: Conductor | None = None,
     feeds: Sequence[RunFeed] = (),
     on_judged: OnJudged | None = None,
 ) -> RunOutcome:
@@ -100,6 +101,7 @@ def run_scenario(
     loaded : the scenario.
     target : the path that the finished run shall have.
     observer : receives what happens.
+    conductor : takes it through its rounds; without one it is simulated in this process.
     feeds : are given what is written.
     on_judged : is called once the verdict is known, before the slower part of what is written.
 
@@ -114,7 +116,13 @@ def run_scenario(
     DataError, ScenarioError, RunDirectoryError : before anything is written.
     """
     return run_assembled(
-        loaded, assemble(loaded), target=target, observer=observer, feeds=feeds, on_judged=on_judged
+        loaded,
+        assemble(loaded),
+        target=target,
+        observer=observer,
+        conductor=conductor,
+        feeds=feeds,
+        on_judged=on_judged,
     )
 
 

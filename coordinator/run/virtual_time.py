@@ -7,13 +7,14 @@ import contextlib
 import functools
 import gc
 import threading
-from collections.abc import Callable, Collection, Iterator
-from typing import Any, Final, Literal
+from collections.abc import Callable, Collection, Coroutine, Iterator
+from typing import Any, Final, Literal, TypeVar
 
 import numpy as np
 
 from coordinator.engine.actor import Coordinator
 from coordinator.engine.assembly import Assembly
+from coordinator.engine.invitations import Invitations
 from coordinator.engine.stop_reason import StopReason
 from coordinator.engine.training import Training
 from coordinator.engine.workload import Workload
@@ -21,6 +22,7 @@ from coordinator.run.conductor import Survival, new_run_id
 from coordinator.scenario.load import LoadedScenario
 from coordinator.scenario.registered_sections import method_name
 from coordinator.scenario.rounds_section import Compute
+from coordinator.scenario.schema import ScenarioSettings
 from coordinator.simulation.backend import ProbedNetwork, Simulation, SimulationProbe
 from coordinator.simulation.faults.striking import FaultsOfRun
 from device_profiles.dataclass import dataclass
@@ -30,6 +32,7 @@ from edge.crypto.entropy import SecretSource
 from edge.device.compute import ComputeQueue, Executor, InlineExecutor
 from edge.network.link import SimulatedNetwork
 
+T = TypeVar("T")
 _COLLECTOR: Final = threading.Lock()
 _quiet: Final[list[tuple[tuple[int, int, int], bool]]] = []
 """Of each run that goes on, the collector's thresholds when it began, and whether nothing was frozen then.
@@ -98,57 +101,20 @@ def simulate(
                 sums.watch = probe.encoded
 
     async def main() -> StopReason:
-        loop = asyncio.get_running_loop()
-        assert isinstance(loop, VirtualClockLoop)
-        crashed: asyncio.Future[None] = loop.create_future()
-
-        def crash(who: str, error: BaseException) -> None:
-            if not crashed.done():
-                error.add_note(f"{who}, at {loop.now_s:.6f} s of simulated time")
-                crashed.set_exception(error)
-
-        def callback_failed(_: object, context: dict[str, Any]) -> None:
-            crash(context["message"], context.get("exception") or RuntimeError(context["message"]))
-
-        loop.set_exception_handler(callback_failed)
-        run_id = new_run_id(loaded, SecretSource.SEED)
-        simulation = Simulation(
-            seed=scenario.seed,
-            run_id=run_id,
-            loop=loop,
-            network=network(
-                loop,
-                # Named from the coordinator's side in a scenario, from the devices' side here.
-                down_bps=scenario.coordinator.up_rate,
-                up_bps=scenario.coordinator.down_rate,
-                tls=scenario.connection.tls,
-                congestion=scenario.connection.congestion,
-            ),
-            fleet=assembly.fleet,
-            workload=assembly.workload,
-            compute=ComputeQueue(executor, batch_of(scenario.compute, assembly.workload)),
-            coordinator=Coordinator(run_id, method_name(scenario.learning), assembly.ranges),
-            retry=scenario.rounds.retry,
-            keep_alive=scenario.connection.keep_alive,
+        loop, crashed, crash = watched_loop()
+        simulation = simulation_of(
+            loaded,
+            assembly,
+            training.invitations,
+            executor,
+            network=network(loop, **link_facts(scenario)),
             faults=FaultsOfRun(scenario, assembly.fleet, assembly.target),
-            secure_sums=assembly.secure_sums,
-            shields=assembly.shields,
-            privacy=assembly.privacy,
-            norm_bound=scenario.aggregation.norm_bound,
-            partial_work=training.invitations.partial_work,
-            asked=assembly.asked(),
-            experience=training.invitations.experience,
             crashed=crash,
             probe=probe,
         )
         if probe is not None:
             probe.begins(simulation)
-        story = loop.create_task(training.run(simulation), name="coordinator")
-        await asyncio.wait((story, crashed), return_when=asyncio.FIRST_COMPLETED)
-        if crashed.done():
-            story.cancel()
-            await crashed
-        stop = await story
+        stop = await unless_crashed(training.run(simulation), crashed)
         if probe is not None:
             await probe.ends()
             if crashed.done():
@@ -157,6 +123,93 @@ def simulate(
         return stop
 
     return clock.run(main())
+
+
+def watched_loop() -> tuple[VirtualClockLoop, asyncio.Future[None], Callable[[str, BaseException], None]]:
+    """Return the virtual clock that goes on, a future that fails at a bug, and who is told of bugs."""
+    loop = asyncio.get_running_loop()
+    assert isinstance(loop, VirtualClockLoop)
+    crashed: asyncio.Future[None] = loop.create_future()
+
+    def crash(who: str, error: BaseException) -> None:
+        if not crashed.done():
+            error.add_note(f"{who}, at {loop.now_s:.6f} s of simulated time")
+            crashed.set_exception(error)
+
+    def callback_failed(_: object, context: dict[str, Any]) -> None:
+        crash(context["message"], context.get("exception") or RuntimeError(context["message"]))
+
+    loop.set_exception_handler(callback_failed)
+    return loop, crashed, crash
+
+
+async def unless_crashed(story: Coroutine[Any, Any, T], crashed: asyncio.Future[None]) -> T:
+    """Return what ``story`` returns, unless a bug is found first: then raise it."""
+    task = asyncio.create_task(story, name="coordinator")
+    await asyncio.wait((task, crashed), return_when=asyncio.FIRST_COMPLETED)
+    if crashed.done():
+        task.cancel()
+        await crashed
+    return await task
+
+
+def link_facts(scenario: ScenarioSettings) -> dict[str, Any]:
+    """Return what a network is made with beside its clock."""
+    return {
+        # Named from the coordinator's side in a scenario, from the devices' side here.
+        "down_bps": scenario.coordinator.up_rate,
+        "up_bps": scenario.coordinator.down_rate,
+        "tls": scenario.connection.tls,
+        "congestion": scenario.connection.congestion,
+    }
+
+
+def simulation_of(
+    loaded: LoadedScenario,
+    assembly: Assembly,
+    invitations: Invitations,
+    executor: Executor,
+    *,
+    network: SimulatedNetwork,
+    faults: FaultsOfRun,
+    crashed: Callable[[str, BaseException], None],
+    probe: SimulationProbe | None = None,
+) -> Simulation:
+    """Return what the rounds of a run share on the virtual clock that goes on.
+
+    Parameters
+    ----------
+    loaded, assembly, invitations : what is run, and who is invited.
+    executor, network, faults : computes, carries frames, and goes wrong.
+    crashed : is told of a bug.
+    probe : sees what happens, beside the run.
+    """
+    scenario = loaded.scenario
+    loop = asyncio.get_running_loop()
+    assert isinstance(loop, VirtualClockLoop)
+    run_id = new_run_id(loaded, SecretSource.SEED)
+    return Simulation(
+        seed=scenario.seed,
+        run_id=run_id,
+        loop=loop,
+        network=network,
+        fleet=assembly.fleet,
+        workload=assembly.workload,
+        compute=ComputeQueue(executor, batch_of(scenario.compute, assembly.workload)),
+        coordinator=Coordinator(run_id, method_name(scenario.learning), assembly.ranges),
+        retry=scenario.rounds.retry,
+        keep_alive=scenario.connection.keep_alive,
+        faults=faults,
+        secure_sums=assembly.secure_sums,
+        shields=assembly.shields,
+        privacy=assembly.privacy,
+        norm_bound=scenario.aggregation.norm_bound,
+        partial_work=invitations.partial_work,
+        asked=assembly.asked(),
+        experience=invitations.experience,
+        crashed=crashed,
+        probe=probe,
+    )
 
 
 def batch_of(compute: Compute, workload: Workload) -> int:

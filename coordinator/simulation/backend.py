@@ -273,7 +273,7 @@ class SimulatedCohort:
         """What goes wrong on purpose; None where nothing does."""
         self.conditions = fleet.link_conditions(ids)
         self.links: CohortLinks
-        self.log = EventLog()
+        self.log = EventLog(by_slot=sums is None and not simulation.faults.crashing)
         self.record = self.log.extend
         self.outcome: Codes = np.full(len(ids), Outcome.UNREACHABLE.value, np.int8)
         self.stage: Codes = np.full(len(ids), Stage.INVITE.value, np.int8)
@@ -381,6 +381,7 @@ class SimulatedCohort:
         )
         rows = invitation_rows(self.ids, now_s, self.plan, links, simulation.retry, sent)
         self.log.extend(rows.tobytes())
+        self.log.mark()
         self.reason[reachable & ~reaches] = Reason.RETRIES_EXHAUSTED.value
         simulation.fleet.busy[self.ids[~arrives]] = False
         if simulation.keep_alive:
@@ -458,7 +459,6 @@ class SimulatedCohort:
             if wave.begin(others=int(np.count_nonzero(self.arrives)) > len(lines.slots)):
                 chosen[lines.slots] = True
                 self._open += 1 - len(lines.slots)
-                self.log.mark()
                 self.wave = round_.wave = wave
         return chosen
 

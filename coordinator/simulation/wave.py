@@ -161,6 +161,11 @@ class Wave:
         self._traffic = traffic
         self._order()
 
+    @property
+    def lines(self) -> Timelines:
+        """What its devices do."""
+        return self._lines
+
     # -- the order of things -----------------------------------------------------------------------------
 
     def _order(self) -> None:

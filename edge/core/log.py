@@ -67,11 +67,17 @@ class EventLog:
     """The records of one round, in the order in which they were made.
 
     ``extend`` takes the bytes of one or more packed records.
+
+    Parameters
+    ----------
+    by_slot : whether records of the same moment after the mark are in the order of slots, strangers last, so
+        that the order does not depend on how devices were simulated that have nothing to do with each other.
     """
 
-    __slots__ = ("_buffer", "_early", "_foreseen", "extend")
+    __slots__ = ("_buffer", "_by_slot", "_early", "_foreseen", "extend")
 
-    def __init__(self) -> None:
+    def __init__(self, *, by_slot: bool = False) -> None:
+        self._by_slot = by_slot
         self._buffer = bytearray()
         self._early = 0
         self._foreseen: npt.NDArray[np.float64] | None = None
@@ -100,6 +106,11 @@ class EventLog:
         """Let the records that are inserted later come after those that are there now."""
         self._early = len(self)
 
+    @property
+    def early(self) -> int:
+        """How many records come before the mark."""
+        return self._early
+
     def insert(self, columns: npt.NDArray[np.float64]) -> None:
         """Add records by column, float64 [WIDTH, n], in order; they belong between those since the mark.
 
@@ -110,13 +121,16 @@ class EventLog:
     def columns(self) -> npt.NDArray[np.float64]:
         """Return the records by column, float64 [WIDTH, n], contiguous: a copy that leaves the log free."""
         made = np.ascontiguousarray(self.array().T)
-        if self._foreseen is None:
-            return made
         early, others = made[:, : self._early], made[:, self._early :]
-        if not others.shape[1]:
-            return np.concatenate([early, self._foreseen], axis=1)
-        places = self._places_among(others)
-        return np.concatenate([early, np.insert(others, places, self._foreseen, axis=1)], axis=1)
+        if self._foreseen is None:
+            if not self._by_slot:
+                return made
+            later = others
+        elif others.shape[1]:
+            later = np.insert(others, self._places_among(others), self._foreseen, axis=1)
+        else:
+            later = self._foreseen
+        return np.concatenate([early, _in_order(later) if self._by_slot else later], axis=1)
 
     def _places_among(self, others: npt.NDArray[np.float64]) -> npt.NDArray[np.int64]:
         """Return before which of ``others`` each inserted record belongs, int64 [n]."""
@@ -132,3 +146,12 @@ class EventLog:
             ):
                 first[place] += 1
         return np.asarray(np.maximum.accumulate(first))
+
+
+def _in_order(columns: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+    """Return records, which are in the order of time, in that of slots where the time is the same."""
+    times_s, slots = columns[Column.TIME_S], columns[Column.SLOT]
+    turns = np.where(slots < 0, np.inf, slots)
+    if not bool(((times_s[1:] == times_s[:-1]) & (turns[1:] < turns[:-1])).any()):
+        return columns
+    return columns.take(np.lexsort((turns, times_s)), axis=1)

@@ -68,6 +68,17 @@ class _Totals:
         self.weights = _added(self.weights, groups, batch.weights[places])
         self.loss_sums = _added(self.loss_sums, groups, batch.losses[places] * examples)
 
+    def partial(self) -> tuple[int, int, list[float], list[float]]:
+        return self.clients, self.examples, self.weights, self.loss_sums
+
+    def join(self, partial: tuple[int, int, list[float], list[float]]) -> None:
+        clients, examples, weights, loss_sums = partial
+        self.clients += clients
+        self.examples += examples
+        # One of the two is zero in each group.
+        self.weights = [own + other for own, other in zip(self.weights, weights, strict=True)]
+        self.loss_sums = [own + other for own, other in zip(self.loss_sums, loss_sums, strict=True)]
+
     def aggregate(self, sums: Mapping[str, Array]) -> Aggregate:
         loss = _in_order(self.loss_sums) / self.examples if self.examples else float("nan")
         return Aggregate(sums, _in_order(self.weights), self.clients, self.examples, loss)
@@ -290,6 +301,20 @@ class DenseAccumulator(Accumulator):
         self._used[groups] = True
         self._totals.add_many(batch, places, clients)
 
+    def partial(self) -> Any:
+        """Return the sums of the groups that have any."""
+        used = np.flatnonzero(self._used)
+        sums = {name: sums[used] for name, sums in self._buffers().items()} if len(used) else {}
+        return used, sums, self._totals.partial()
+
+    def join(self, partial: Any) -> None:
+        """Take over the sums of other groups."""
+        used, sums, totals = partial
+        for name, array in sums.items():
+            self._buffers()[name][used] = array
+        self._used[used] = True
+        self._totals.join(totals)
+
     def result(self) -> Aggregate:
         """Return the sum so far."""
         used = np.flatnonzero(self._used).tolist()
@@ -347,6 +372,17 @@ class _WholeRows:
     def add_many(self, part: _Part) -> None:
         """Add the rows of some clients."""
         part.add_to(self._elements, part.keys(part.groups * self._rows))
+
+    def partial(self) -> tuple[Ints, Array]:
+        """Return the groups that have sums, and their tables, [groups, rows, width]."""
+        groups = self._sums.reshape(-1, self._rows, self._sums.shape[1])
+        used = np.flatnonzero(groups.any(axis=(1, 2)))
+        return used, groups[used]
+
+    def join(self, partial: tuple[Ints, Array]) -> None:
+        """Take over the tables of other groups."""
+        used, tables = partial
+        self._sums.reshape(-1, self._rows, self._sums.shape[1])[used] = tables
 
     def total(self) -> Array:
         """Return the sum over the groups, [rows, width]."""
@@ -430,10 +466,7 @@ class _TouchedRows:
         both = (self._keys[slots] << 32) | slots
         both.sort()
         keys, slots = both >> 32, both & 0xFFFF_FFFF
-        table = self._table()
-        np.put(table, keys, 0)
-        _TouchedRows._spare, self._slots = table, None
-        _TouchedRows._usual = max(self._count, 2)
+        self._give_back(keys)
         rows = keys >> self._shift
         firsts = np.flatnonzero(np.diff(rows, prepend=-1))
         counts = np.diff(firsts, append=len(rows))
@@ -442,6 +475,28 @@ class _TouchedRows:
             several = np.flatnonzero(counts > later)
             total[several] += rows_at(self._sums, slots[firsts[several] + later])
         return TableRows(rows[firsts], total, self._n)
+
+    def partial(self) -> tuple[Places, Array]:
+        """Return the keys that have sums, and their rows; give the table of slots back."""
+        slots = np.flatnonzero(self._keys[: self._count] >= 0)
+        keys = self._keys[slots]
+        self._give_back(keys)
+        return keys, rows_at(self._sums, slots)
+
+    def join(self, partial: tuple[Places, Array]) -> None:
+        """Take over the rows of other keys."""
+        keys, rows = partial
+        first, self._count = self._count, self._count + len(keys)
+        self._make_room()
+        self._keys[first : self._count], self._sums[first : self._count] = keys, rows
+        if self._slots is not None:
+            np.put(self._slots, keys, np.arange(first, self._count, dtype=np.int32))
+
+    def _give_back(self, keys: Places) -> None:
+        table = self._table()
+        np.put(table, keys, 0)
+        _TouchedRows._spare, self._slots = table, None
+        _TouchedRows._usual = max(self._count, 2)
 
     def _table(self) -> npt.NDArray[np.int32]:
         """Return the table of slots: a new one, or the spare one, with the slots that keys have by now."""
@@ -562,6 +617,17 @@ class RowAccumulator(Accumulator):
             self._sums = (_WholeRows if small else _TouchedRows)(self.groups, of)
         return self._sums
 
+    def partial(self) -> Any:
+        """Return the sums of the groups that have any."""
+        return None if self._sums is None else self._sums.partial(), self._totals.partial()
+
+    def join(self, partial: Any) -> None:
+        """Take over the sums of other groups."""
+        sums, totals = partial
+        if sums is not None:
+            self._buffer().join(sums)
+        self._totals.join(totals)
+
     def result(self) -> Aggregate:
         """Return the sum so far."""
         name = self._table.name
@@ -632,6 +698,16 @@ class RowsAndWholeAccumulator(Accumulator):
         self._rows.add_many(batch, places, clients)
         self._whole.add_many(batch, places, clients)
 
+    def partial(self) -> Any:
+        """Return the sums of the groups that have any."""
+        return self._rows.partial(), self._whole.partial()
+
+    def join(self, partial: Any) -> None:
+        """Take over the sums of other groups."""
+        rows, whole = partial
+        self._rows.join(rows)
+        self._whole.join(whole)
+
     def result(self) -> Aggregate:
         """Return the sum so far."""
         rows, whole = self._rows.result(), self._whole.result()
@@ -699,6 +775,17 @@ class UserRowsAccumulator(Accumulator):
         for group, user, row in zip((clients % self.groups).tolist(), users, rows, strict=True):
             self._kept[group].append((user, row))
         self._shared.add_many(_without(batch, self._own), places, clients)
+
+    def partial(self) -> Any:
+        """Return the sums of the groups that have any, and the users' rows of each."""
+        return self._shared.partial(), self._kept
+
+    def join(self, partial: Any) -> None:
+        """Take over the sums and users' rows of other groups."""
+        shared, kept = partial
+        self._shared.join(shared)
+        for own, others in zip(self._kept, kept, strict=True):
+            own.extend(others)
 
     def result(self) -> Aggregate:
         """Return the sum so far, and the users' rows beside it: [m] and [m, width], by group."""

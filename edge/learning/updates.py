@@ -267,6 +267,24 @@ class Accumulator(abc.ABC):
     def result(self) -> Aggregate:
         """Return the sum so far."""
 
+    def partial(self) -> Any:
+        """Return the sums of the groups that have any, to be pickled and joined elsewhere; empty afterwards.
+
+        Raises
+        ------
+        LocalProtocolError : the sums are not kept by group.
+        """
+        raise LocalProtocolError(f"{type(self).__name__} does not keep its sums by group")
+
+    def join(self, partial: Any) -> None:
+        """Take over what :meth:`partial` of another of this kind returned: groups that are empty here.
+
+        Raises
+        ------
+        LocalProtocolError : the sums are not kept by group.
+        """
+        raise LocalProtocolError(f"{type(self).__name__} does not keep its sums by group")
+
     def check_many(self, batch: UpdateBatch) -> bool:
         """Return whether :meth:`check` is known to refuse none of a batch.
 

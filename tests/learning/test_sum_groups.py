@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 import tracemalloc
 from collections.abc import Callable
 from typing import Any
@@ -14,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from coordinator.engine.aggregation.held import BoundedUpdates, HeldUpdates
-from edge.core.errors import RemoteProtocolError
+from edge.core.errors import LocalProtocolError, RemoteProtocolError
 from edge.learning import accumulators
 from edge.learning.accumulators import (
     VALUE_MAX,
@@ -177,6 +178,30 @@ def test_batches_and_the_order_of_groups_cannot_be_seen(kind: str, data: st.Data
             start += step
         accumulator.add_many(batch, order[:0], clients[:0])
         assert bits(accumulator.result()) == expected
+
+
+@pytest.mark.parametrize("kind", [kind for kind in KINDS if kind != "of a plug-in"])
+@pytest.mark.parametrize("whole_bytes", [0, 10**9])
+def test_groups_that_are_added_up_apart_are_joined_to_the_same_bits(kind: str, whole_bytes: int) -> None:
+    make, parts = KINDS[kind]
+    batch = batch_of(60, 8, **parts)
+    clients = np.random.default_rng(9).integers(0, 200, 60)
+    with mock.patch.object(accumulators, "WHOLE_BYTES", whole_bytes):
+        expected = bits(one_by_one(make(), batch, clients))
+        joined = make()
+        for shard in (2, 0, 1):
+            apart, places = make(), np.flatnonzero(clients % joined.groups % 3 == shard)
+            apart.add_many(batch, places, clients[places])
+            joined.join(pickle.loads(pickle.dumps(apart.partial())))
+        joined.join(make().partial())
+        assert bits(joined.result()) == expected
+
+
+def test_sums_that_are_not_kept_by_group_cannot_be_joined() -> None:
+    with pytest.raises(LocalProtocolError, match="Plain does not keep its sums by group"):
+        Plain().partial()
+    with pytest.raises(LocalProtocolError, match="Plain does not keep its sums by group"):
+        Plain().join(None)
 
 
 @pytest.mark.parametrize("kind", ["dense", "dense table", "rows", "rows and whole"])

@@ -7,6 +7,7 @@ reading. The figures compare what is read with the training ratings, which the s
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -55,6 +56,22 @@ class RatedItemsAudit:
         self._union += int(np.count_nonzero(raters))
         self._alone += int(np.count_nonzero(raters == 1))
 
+    def partial(self) -> Any:
+        """Return what was counted, to be joined elsewhere."""
+        counted = (self._devices, self._claimed, self._right, self._rated, self._union, self._alone)
+        return np.flatnonzero(self._heard), counted
+
+    def join(self, partial: Any) -> None:
+        """Count what was counted elsewhere, too."""
+        heard, (devices, claimed, right, rated, union, alone) = partial
+        self._heard[heard] = True
+        self._devices += devices
+        self._claimed += claimed
+        self._right += right
+        self._rated += rated
+        self._union += union
+        self._alone += alone
+
     def values(self) -> list[MetricValue]:
         """Return the figures of all that was seen; NaN of nothing."""
         figures = {
@@ -93,3 +110,13 @@ class AuditedUpdates(PassedOn):
         for place, client in zip(places.tolist(), clients.tolist(), strict=True):
             self._audit.look(batch.client(place).arrays, (client,))
         super().add_many(batch, places, clients)
+
+    def partial(self) -> Any:
+        """Return the sums of the groups that have any, and what was read."""
+        return super().partial(), self._audit.partial()
+
+    def join(self, partial: Any) -> None:
+        """Take over the sums of other groups, and what was read."""
+        sums, read = partial
+        super().join(sums)
+        self._audit.join(read)

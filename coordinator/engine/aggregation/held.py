@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Iterator, Mapping
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -88,6 +89,14 @@ class PassedOn(Accumulator):
         """Add the updates at ``places`` of a batch in that order."""
         self._accumulator.add_many(batch, places, clients)
 
+    def partial(self) -> Any:
+        """Return the sums of the groups that have any."""
+        return self._accumulator.partial()
+
+    def join(self, partial: Any) -> None:
+        """Take over the sums of other groups."""
+        self._accumulator.join(partial)
+
     def result(self) -> Aggregate:
         """Return what the accumulator makes of the updates so far."""
         return self._accumulator.result()
@@ -165,6 +174,15 @@ class HeldUpdates(PassedOn):
 
     # Each is held by itself.
     add_many = Accumulator.add_many
+
+    def partial(self) -> Any:
+        """Return the updates of the groups."""
+        return self._held
+
+    def join(self, partial: Any) -> None:
+        """Hold the updates of other groups, too."""
+        for own, others in zip(self._held, partial, strict=True):
+            own.extend(others)
 
     def result(self) -> Aggregate:
         """Return what the rule makes of the updates so far; called once."""

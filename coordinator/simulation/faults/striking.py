@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -16,6 +16,8 @@ from edge.device.round_faults import RoundFaults
 from edge.learning.promotion import PromotedItem
 
 Mask = npt.NDArray[np.bool_]
+Drawn = Sequence[tuple[int, Ids]]
+"""Numbers of faults, and the ids of the devices that each strikes."""
 
 
 class FaultsOfRun:
@@ -51,21 +53,17 @@ class FaultsOfRun:
             if fault.on.fixed
         }
 
-    def strike(self, phase: str, setting: Setting) -> RoundFaults | None:
+    def strike(self, phase: str, setting: Setting, drawn: Drawn | None = None) -> RoundFaults | None:
         """Let the faults of a phase strike a round; None where none has an effect on it.
 
         Faults that change the plan of the round do so here. A fault draws its exact share anew in every
-        round, unless its victims are fixed.
+        round, unless its victims are fixed. For a part of a round, ``drawn`` has the victims of all of it.
         """
         found: RoundFaults | None = None
-        for number in self._of_phase[phase]:
+        for number, slots in self.draw(phase, setting) if drawn is None else _within(drawn, setting.ids):
             fault = self.faults[number]
-            timed_crash = fault.kind.crashes and fault.at is not None
-            if timed_crash or fault.window_s[1] < setting.now_s:
-                continue
             if found is None:
                 found = RoundFaults()
-            slots = victims(fault, setting, self._fixed.get(number), exact=self._exact)
             if len(slots) or not fault.kind.of_devices:
                 strike = Strike(fault, number, setting, slots, found, self._target)
                 for kind in fault.kinds:
@@ -74,6 +72,21 @@ class FaultsOfRun:
                         kind.strike(strike)
         # A round in which nothing goes wrong is one without faults.
         return None if found is None or found.empty else found
+
+    def draw(self, phase: str, setting: Setting) -> Iterator[tuple[int, Ids]]:
+        """Yield the faults of a phase that can strike a round, and the slots of whom each does."""
+        for number in self._of_phase[phase]:
+            fault = self.faults[number]
+            timed_crash = fault.kind.crashes and fault.at is not None
+            if timed_crash or fault.window_s[1] < setting.now_s:
+                continue
+            yield number, victims(fault, setting, self._fixed.get(number), exact=self._exact)
+
+
+def _within(drawn: Drawn, ids: Ids) -> Iterator[tuple[int, Ids]]:
+    """Yield the faults that were drawn, and the slots of whom each strikes among ``ids``."""
+    for number, struck in drawn:
+        yield number, np.flatnonzero(np.isin(ids, struck))
 
 
 def _phase_names(scenario: ScenarioSettings) -> Sequence[str]:
