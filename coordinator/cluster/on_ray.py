@@ -145,7 +145,8 @@ class RayCluster(Cluster):
         except (OSError, RuntimeError, ValueError) as error:
             first_line = str(error).partition("\n")[0]
             raise ClusterError(
-                f"no Ray cluster at {address!r}: {first_line}; start one with 'ray start --head'"
+                f"no Ray cluster at {address!r} that takes this process: {first_line}; start one with "
+                "'ray start --head', and give this process the cluster's token, if it has one"
                 if address is not None
                 else f"Ray cannot be started: {first_line}"
             ) from error

@@ -90,4 +90,4 @@ def test_nobody_at_the_address() -> None:
         "    print(error)\n"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
-    assert "no Ray cluster at '127.0.0.1:1'" in done.stdout, done.stderr
+    assert "no Ray cluster at '127.0.0.1:1' that takes this process" in done.stdout, done.stderr

@@ -10,7 +10,7 @@ import subprocess
 import sys
 import threading
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -30,7 +30,7 @@ ROOT = Path(__file__).resolve().parents[2]
 LONG = SCENARIO.replace("count: 2", "count: 60").replace("cohort: 20", "cohort: 40")
 SWEEP = "sweep: {rounds.over_select: [100%, 120%, 150%], repeat: 3}\n"
 NEEDS_RAY = "needs Ray: pip install 'recfleet[ray]'"
-KILLS = 6
+KILLS: Mapping[EngineName, int] = {"local": 6, "ray": 3}
 
 pytestmark = pytest.mark.slow
 
@@ -49,6 +49,13 @@ def written(folder: Path) -> Path:
     file = folder / "long.yaml"
     file.write_text(LONG + SWEEP, encoding="utf-8")
     return file
+
+
+@pytest.fixture(scope="module")
+def alone(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Sweep]:
+    """A sweep that nothing disturbs, and where it lies."""
+    folder = tmp_path_factory.mktemp("alone")
+    return folder / "out", Sweep(load_cells(load(written(folder))), folder / "out")
 
 
 def workers_below(process: psutil.Process) -> list[psutil.Process]:
@@ -71,7 +78,8 @@ class Disturbed(Sweep):
         self._losses: Counter[tuple[int, int]] = Counter()
         self._over = threading.Event()
         # Ray takes a while to say that a worker is gone: none is killed before the last has been missed.
-        self._pause_s = 0.1 if engine == "local" else 2.0
+        self._pause_s = 0.1 if engine == "local" else 1.0
+        self._kills = KILLS[engine]
         with self._killing():
             super().__init__(cells, target, engine=engine)
 
@@ -94,7 +102,7 @@ class Disturbed(Sweep):
             thread.join()
 
     def _kill(self) -> None:
-        while self.killed < KILLS and not self._over.wait(self._rng.uniform(1, 5) * self._pause_s):
+        while self.killed < self._kills and not self._over.wait(self._rng.uniform(1, 5) * self._pause_s):
             found = workers_below(psutil.Process())
             # One more loss of such a run, and it has failed.
             if not found or not self.told or max(self._losses.values()) >= TRIES - 1:
@@ -104,23 +112,27 @@ class Disturbed(Sweep):
                 self.killed += 1
 
 
-def test_the_table_is_that_of_a_sweep_left_alone(tmp_path: Path, engine: EngineName) -> None:
+def test_the_table_is_that_of_a_sweep_left_alone(
+    tmp_path: Path, engine: EngineName, alone: tuple[Path, Sweep]
+) -> None:
     cells = load_cells(load(written(tmp_path)))
     disturbed = Disturbed(cells, tmp_path / "disturbed", engine, 5)
-    assert disturbed.killed == KILLS
+    assert disturbed.killed == KILLS[engine]
     assert disturbed.lost
-    alone = Sweep(cells, tmp_path / "alone")
-    assert disturbed.outcome.exit_code == alone.outcome.exit_code
+    undisturbed, sweep = alone
+    assert disturbed.outcome.exit_code == sweep.outcome.exit_code
     for name in ("sweep.json", "sweep.csv"):
-        assert (tmp_path / "disturbed" / name).read_bytes() == (tmp_path / "alone" / name).read_bytes()
+        assert (tmp_path / "disturbed" / name).read_bytes() == (undisturbed / name).read_bytes()
     # Nothing is left of the runs that were cut short, and no process.
-    names = [sorted(path.name for path in (tmp_path / each).iterdir()) for each in ("disturbed", "alone")]
+    names = [sorted(path.name for path in each.iterdir()) for each in (tmp_path / "disturbed", undisturbed)]
     assert names[0] == names[1]
     assert psutil.wait_procs(workers_below(psutil.Process()), timeout=60)[1] == []
 
 
-@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT, signal.SIGTERM])
-def test_a_stopped_sweep_on_ray_leaves_no_process_and_goes_on(tmp_path: Path, number: signal.Signals) -> None:
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
+def test_a_stopped_sweep_on_ray_leaves_no_process_and_goes_on(
+    tmp_path: Path, number: signal.Signals, alone: tuple[Path, Sweep]
+) -> None:
     pytest.importorskip("ray", reason=NEEDS_RAY)
     file, out = written(tmp_path), tmp_path / "out"
     command = [sys.executable, "-m", "coordinator.cli", "sweep", str(file), "--out", str(out)]
@@ -150,5 +162,4 @@ def test_a_stopped_sweep_on_ray_leaves_no_process_and_goes_on(tmp_path: Path, nu
         }
     cells = load_cells(load(file))
     assert Sweep(cells, out).kept() >= 2
-    Sweep(cells, tmp_path / "whole")
-    assert (out / "sweep.json").read_bytes() == (tmp_path / "whole" / "sweep.json").read_bytes()
+    assert (out / "sweep.json").read_bytes() == (alone[0] / "sweep.json").read_bytes()
