@@ -14,7 +14,7 @@ import sys
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from html import escape
 from pathlib import Path
@@ -56,7 +56,6 @@ from coordinator.scenario.merge import override_text
 from coordinator.scenario.shipped import is_name, shipped_files
 from coordinator.scenario.sweep import Cell, load_cells
 from coordinator.sweeps.execution import run_sweep
-from device_profiles.dataclass import dataclass
 from device_profiles.errors import ProfileError, TraceError, UnknownProfileError
 from edge.core import plugins as registry
 from edge.core.errors import DataError, ExportError, PluginError, RecfleetError

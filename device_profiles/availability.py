@@ -6,13 +6,12 @@ These say what is wanted; ``edge.device.availability`` answers "available at t?"
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Final, Literal
 
 from pydantic import Field
 
-from device_profiles.dataclass import dataclass
 from device_profiles.errors import ProfileError
 from device_profiles.fields import (
     BELOW_ONE,

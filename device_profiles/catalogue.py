@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, Final, TypeVar
@@ -21,7 +22,6 @@ from device_profiles.catalogue_reading import (
     read_catalogue,
     source_keys,
 )
-from device_profiles.dataclass import dataclass
 from device_profiles.documents import MAX_FILE_BYTES, Document, parse_document
 from device_profiles.errors import UnknownProfileError
 from device_profiles.profile import (

@@ -6,7 +6,7 @@ import difflib
 import functools
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path as FilePath
 from typing import Any, Final, TypeVar
 
@@ -19,7 +19,6 @@ from device_profiles.availability import (
     AvailabilitySection,
     CombinedSection,
 )
-from device_profiles.dataclass import dataclass
 from device_profiles.documents import Document, read_document
 from device_profiles.errors import CatalogueError, DocumentError, Path, ProfileError, TraceError
 from device_profiles.importers.link_files import trace_beside

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import field
+from dataclasses import dataclass, field
 from pathlib import Path as FilePath
 from typing import Any, Final, NoReturn, TypeAlias
 
@@ -31,7 +31,6 @@ from ruamel.yaml.events import (
     SequenceStartEvent,
 )
 
-from device_profiles.dataclass import dataclass
 from device_profiles.errors import DocumentError, Path, Position
 
 __all__ = [

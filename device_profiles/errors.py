@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Final, TypeAlias
-
-from device_profiles.dataclass import dataclass
 
 Path: TypeAlias = tuple[str | int, ...]
 """Where a value is in a document: keys and list indices from the root."""

@@ -9,12 +9,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import Annotated, ClassVar, Final
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from device_profiles.dataclass import dataclass
 from device_profiles.errors import ProfileError
 from device_profiles.fields import (
     ABOVE_ZERO_TO_ONE,

@@ -11,11 +11,9 @@ import difflib
 import math
 import re
 from collections.abc import Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 from decimal import Decimal
 from typing import Final
-
-from device_profiles.dataclass import dataclass
 
 _NUMBER: Final = re.compile(r"([+-]?(?:[0-9][0-9_]*(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]{1,4})?)")
 _LONGEST_TEXT: Final = 100

@@ -12,7 +12,7 @@ import functools
 import math
 import re
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import MISSING, fields, is_dataclass
+from dataclasses import MISSING, dataclass, fields, is_dataclass
 from pathlib import Path
 from typing import (
     Annotated,
@@ -30,7 +30,6 @@ from typing import (
 
 from pydantic import BaseModel, ConfigDict, Field, create_model
 
-from device_profiles.dataclass import dataclass
 from device_profiles.errors import ProfileError
 from device_profiles.fields import Bounds, Form, Text
 

@@ -10,12 +10,12 @@ from __future__ import annotations
 
 import hashlib
 import json
+from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from importlib.resources import as_file, files
 from pathlib import Path
 from typing import Final
 
-from device_profiles.dataclass import dataclass
 from device_profiles.documents import Document, parse_document
 from device_profiles.errors import Path as KeyPath
 from device_profiles.errors import Position

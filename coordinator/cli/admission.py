@@ -6,6 +6,7 @@ import datetime
 import stat
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
 import click
@@ -21,7 +22,6 @@ from coordinator.service.admission.gate import Gate, is_loopback, require_safe
 from coordinator.service.admission.limits import ArrivalLimits
 from coordinator.service.admission.token_files import TokenFileError, Tokens, read_tokens
 from coordinator.service.admission.viewing import checked_view_token, new_view_token
-from device_profiles.dataclass import dataclass
 from edge.secagg.roster import Roster
 
 _OTHERS: int = stat.S_IRGRP | stat.S_IROTH

@@ -13,6 +13,7 @@ import shutil
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from importlib import metadata
 from pathlib import Path
@@ -23,7 +24,6 @@ import numpy as np
 import psutil
 
 from coordinator.engine.host import numerics
-from device_profiles.dataclass import dataclass
 from device_profiles.units import format_bytes, format_duration
 from edge.clock import virtual as clock
 from edge.core.errors import UnsupportedPythonError

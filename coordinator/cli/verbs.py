@@ -10,6 +10,7 @@ import functools
 import importlib
 import pkgutil
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, TypeAlias
 
@@ -43,7 +44,6 @@ from coordinator.scenario import DEFAULT_FLEET
 from coordinator.scenario.errors import did_you_mean
 from coordinator.service.admission.limits import ArrivalLimits
 from device_profiles import CATALOGUE_SECTIONS
-from device_profiles.dataclass import dataclass
 
 __all__ = ["Settings", "VerbWork", "cli"]
 
@@ -81,7 +81,7 @@ def works_in(target: str) -> Callable[[Declaration], VerbWork]:
     return functools.partial(VerbWork, target)
 
 
-@dataclass()
+@dataclass
 class Settings:
     """Options that stand before the verb."""
 

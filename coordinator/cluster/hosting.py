@@ -6,9 +6,9 @@ import pickle
 import threading
 import traceback
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any, Final, TextIO
 
-from device_profiles.dataclass import dataclass
 from edge.core import plugins
 from edge.core.errors import RecfleetError
 

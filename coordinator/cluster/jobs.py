@@ -8,11 +8,11 @@ from __future__ import annotations
 import itertools
 from collections import deque
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any, Final, Generic, Protocol, TypeVar
 
 from coordinator.cluster.base import Call, Cluster, Worker, WorkerLostError
 from coordinator.cluster.local import runs_a_script
-from device_profiles.dataclass import dataclass
 
 TRIES: Final = 3
 """How often a job is begun whose worker is lost."""

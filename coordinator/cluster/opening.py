@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from coordinator.cluster.base import Cluster, ClusterError
 from coordinator.cluster.local import LocalCluster
 from coordinator.engine.host import processors
 from coordinator.scenario import EngineName
-from device_profiles.dataclass import dataclass
 
 
 @dataclass(frozen=True, slots=True)

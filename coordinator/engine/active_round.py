@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from coordinator.engine.aggregation.ranges import ReportRanges
 from coordinator.engine.rounds import RoundMachine
 from coordinator.engine.secure_rounds import SecureRoundMachine
 from coordinator.engine.secure_sums import SecureAggregation
-from device_profiles.dataclass import dataclass
 from edge.core.vocabulary import Reason, Stage
 from edge.learning.updates import Accumulator, ClientUpdate
 from edge.secagg.states import CoordinatorState

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from coordinator.engine.aggregation.ranges import ReportRanges
@@ -15,7 +15,6 @@ from coordinator.engine.mean_query import MeanQuery, RatingMean
 from coordinator.engine.privacy import RunPrivacy
 from coordinator.engine.secure_sums import SecureSums
 from coordinator.engine.workload import Workload
-from device_profiles.dataclass import dataclass
 from edge.core.vocabulary import RoundKind
 from edge.learning.promotion import PromotedItem
 

@@ -14,6 +14,7 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -22,7 +23,6 @@ from coordinator.engine.evaluation import RatingEvaluator, SummedMetrics
 from coordinator.engine.facts import MetricValue
 from coordinator.engine.workload import Ids, OwnRows, RatingWorkload, RemoteWorkload
 from coordinator.scenario.rounds_section import EvaluationSection
-from device_profiles.dataclass import dataclass
 from edge.core.errors import LocalProtocolError
 from edge.learning.accumulators import VALUE_MAX
 from edge.learning.base import State, Work, together

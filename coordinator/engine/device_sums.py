@@ -11,7 +11,7 @@ from __future__ import annotations
 import abc
 import functools
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import Any, ClassVar, Final
 
 import numpy as np
@@ -24,7 +24,6 @@ from coordinator.engine.workload import Ids, OwnRows, RatingWorkload, RemoteWork
 from coordinator.scenario.privacy_section import CentralGaussian
 from coordinator.scenario.rounds_section import Rounds
 from coordinator.scenario.schema import ScenarioSettings
-from device_profiles.dataclass import dataclass
 from edge.core.errors import RemoteProtocolError
 from edge.core.vocabulary import Reason
 from edge.learning.accumulators import OUT_OF_RANGE, DenseAccumulator

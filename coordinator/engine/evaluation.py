@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -22,7 +22,6 @@ from coordinator.engine.fleet import Fleet
 from coordinator.engine.workload import RatingWorkload, RegressionWorkload
 from coordinator.scenario.metric_names import HELD_OUT_GROUPS
 from coordinator.scenario.rounds_section import EvaluationSection, Ranking
-from device_profiles.dataclass import dataclass
 from edge.core.errors import DivergedModelError
 from edge.core.rng import hashed_bits, stream, stream_key
 from edge.data.split import Split

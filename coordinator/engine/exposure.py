@@ -8,12 +8,12 @@ over, and the user behind it goes on reading lists.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from device_profiles.dataclass import dataclass
 from edge.core.rng import stream
 from edge.data.store import RatingStore
 from edge.metrics.ranking import ItemLists, top_k

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import Any, Final, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
-from device_profiles.dataclass import dataclass
 from edge.core.vocabulary import Reason, RoundOutcome, Stage
 
 Floats = npt.NDArray[np.float64]

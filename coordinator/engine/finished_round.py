@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -11,7 +12,6 @@ from coordinator.engine.backend import RunningCohort
 from coordinator.engine.facts import CohortFacts, RoundFacts
 from coordinator.engine.host import rss_bytes
 from coordinator.engine.secure_rounds import SecureRoundMachine
-from device_profiles.dataclass import dataclass
 from edge.core.vocabulary import Outcome, Reason, RoundKind, RoundOutcome, Stage, finished_rounds
 from edge.learning.updates import Aggregate
 from edge.privacy.ledger import Epsilon

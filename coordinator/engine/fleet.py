@@ -8,14 +8,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from coordinator.engine.facts import FleetNames
-from device_profiles.dataclass import dataclass
 from device_profiles.profile import DeviceProfile, NetworkProfile
 from device_profiles.traces import RateTrace
 from edge.core.rng import hashed_uniform, stream_key

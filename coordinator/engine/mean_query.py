@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import Any, ClassVar, Final, Literal
 
 import numpy as np
@@ -19,7 +19,6 @@ import numpy.typing as npt
 from coordinator.engine.device_sums import SUMS, DeviceSums, Floats, SumsAccumulator, SumsWorkload, summed
 from coordinator.engine.workload import Ids, RatingWorkload, RemoteWorkload
 from coordinator.scenario.data_section import MeanQuerySection
-from device_profiles.dataclass import dataclass
 from edge.core.errors import RemoteProtocolError
 from edge.learning.accumulators import OUT_OF_RANGE
 from edge.learning.base import WORK_KINDS, State, Work

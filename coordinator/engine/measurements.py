@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -17,7 +18,6 @@ from coordinator.engine.workload import RatingWorkload
 from coordinator.scenario.metric_names import BUCKET, buckets, of_users
 from coordinator.scenario.rounds_section import Audit
 from coordinator.scenario.schema import ScenarioSettings
-from device_profiles.dataclass import dataclass
 from edge.core.errors import DivergedModelError, ParityError
 from edge.learning.base import State
 from edge.privacy.attacks import AuditFigure, joined, privacy_indicator, ranking_attack, recovery_attack

@@ -15,8 +15,8 @@ round is stale and is never taken for one of this round.
 from __future__ import annotations
 
 import enum
+from dataclasses import dataclass
 
-from device_profiles.dataclass import dataclass
 from edge.core.errors import LocalProtocolError
 from edge.core.vocabulary import Reason, RoundOutcome
 from edge.wire.messages import FROM_DEVICES, Accept, AcceptBare, Message, Report

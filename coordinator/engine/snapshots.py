@@ -6,6 +6,7 @@ A :class:`SnapshotStore` is given every step that must not be lost; it is safe w
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
 import numpy.typing as npt
@@ -16,7 +17,6 @@ from coordinator.engine.fleet import Fleet
 from coordinator.engine.invitations import Invitations
 from coordinator.engine.mean_query import MeanQuery
 from coordinator.engine.privacy import RunPrivacy
-from device_profiles.dataclass import dataclass
 from edge.learning.base import OptimizerState, State
 
 Memory = Mapping[str, npt.NDArray[Any]]

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
 from coordinator.engine.kept_rows import KeptRows
-from device_profiles.dataclass import dataclass
 from edge.core.errors import LocalProtocolError
 from edge.core.rng import hashed_bits, stream_key
 from edge.data.clients import Clients, one_user_per_client

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Final
@@ -32,7 +32,6 @@ from coordinator.scenario.metric_names import higher_is_better
 from coordinator.scenario.rounds_section import Buffered
 from coordinator.scenario.schema import ScenarioSettings
 from coordinator.scenario.secure_section import STAGE_KEYS, Masking, NoSecureAggregation
-from device_profiles.dataclass import dataclass
 from device_profiles.units import format_duration, write_ratio
 from edge.core.vocabulary import Outcome, Reason, RoundOutcome, label
 from edge.secagg.graph import COMPLETE_UP_TO, complete_parameters

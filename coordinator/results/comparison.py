@@ -12,7 +12,7 @@ evaluation took nothing. Where all were, there is no race.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +30,6 @@ from coordinator.scenario.errors import ScenarioError
 from coordinator.scenario.formats import FORMAT, written_format
 from coordinator.scenario.load import load
 from coordinator.scenario.metric_names import MetricKind, higher_is_better, is_accuracy
-from device_profiles.dataclass import dataclass
 from device_profiles.documents import Node, parse_document, read_document
 from device_profiles.errors import DocumentError, format_path
 from edge.core.errors import RecfleetError
@@ -123,7 +122,7 @@ class ComparedRun:
     leaky: bool = False
 
 
-@dataclass()
+@dataclass
 class Group:
     """Repeats of one method: runs by seed, and a letter by which tables call it.
 

@@ -8,6 +8,7 @@ nearer to the cause than the rows that sum it up.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
@@ -17,7 +18,6 @@ from coordinator.engine.host import numerical_differences
 from coordinator.results.tables.digest import canonical, whole_columns
 from coordinator.results.tables.reader import RunTables
 from coordinator.results.tables.schemas import deterministic_fields
-from device_profiles.dataclass import dataclass
 from edge.core.plugins import editions
 
 _ORDER: Final = ("events", "device_rounds", "evaluations", "inferences", "faults", "rounds")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import zipfile
 import zlib
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Final
 
@@ -19,7 +20,6 @@ from coordinator.scenario.data_section import SyntheticRegression
 from coordinator.scenario.load import load
 from coordinator.scenario.registered_sections import method_name
 from coordinator.scenario.schema import ScenarioSettings
-from device_profiles.dataclass import dataclass
 from edge.core.errors import ExportError
 from edge.learning.base import State
 from edge.learning.method_settings import Ridge

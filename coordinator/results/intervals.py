@@ -5,9 +5,8 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Final
-
-from device_profiles.dataclass import dataclass
 
 CONFIDENCE: Final = 0.95
 

@@ -11,13 +11,13 @@ from __future__ import annotations
 import re
 import xml.etree.ElementTree as ET
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
 from coordinator.engine.run_files import write_atomically
 from coordinator.results.sweep import CellResult
 from coordinator.results.tables.reader import read_manifest
-from device_profiles.dataclass import dataclass
 
 _NOT_XML: Final = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 """Characters that no XML 1.0 document can hold, not even escaped."""

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
@@ -34,7 +35,6 @@ from coordinator.scenario.metric_names import higher_is_better, is_accuracy
 from coordinator.scenario.schema import ScenarioSettings
 from coordinator.scenario.threshold_evaluation import ThresholdResult
 from coordinator.scenario.thresholds import parse_expectation
-from device_profiles.dataclass import dataclass
 from device_profiles.documents import Node
 from edge.core.vocabulary import Outcome, Reason, RoundOutcome, label
 

@@ -9,6 +9,7 @@ import os
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import zip_longest
 from pathlib import Path
 from typing import Any, Final, Literal, NamedTuple
@@ -22,7 +23,6 @@ from coordinator.results.tables.reader import JsonShape, read_json
 from coordinator.results.verdicts import JsonNumber, json_number
 from coordinator.results.wide_tables import Column, fitting_tables
 from coordinator.scenario.sweep import Cell
-from device_profiles.dataclass import dataclass
 
 RunStatus = Literal["held", "missed", "no-round-completed", "diverged", "failed", "refused", "interrupted"]
 UNHELD: Final = ("missed", "no-round-completed", "diverged")

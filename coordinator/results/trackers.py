@@ -12,12 +12,12 @@ import math
 import re
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
 from coordinator.results.run_directory import run_name
 from coordinator.results.sinks import Sink
-from device_profiles.dataclass import dataclass
 from device_profiles.documents import Node
 
 __all__ = ["SeriesPoint", "Tracker", "safe_name"]

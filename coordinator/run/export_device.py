@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -15,7 +16,6 @@ from coordinator.results.tables.reader import read_manifest
 from coordinator.run.assembling import assemble
 from coordinator.scenario.load import LoadedScenario, load_text
 from coordinator.scenario.ratings import item_features
-from device_profiles.dataclass import dataclass
 from edge.core.errors import ExportError
 from edge.data.features import ItemFeatures
 from edge.learning.base import State

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tempfile
+from dataclasses import dataclass
 from pathlib import Path
 
 from coordinator.engine.progress import RunObserver
@@ -18,7 +19,6 @@ from coordinator.run.virtual_time import VirtualTime
 from coordinator.scenario.exit_codes import ExitCode
 from coordinator.scenario.load import LoadedScenario
 from coordinator.scenario.threshold_evaluation import evaluate, exit_code
-from device_profiles.dataclass import dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Literal
 
@@ -17,7 +18,6 @@ from coordinator.engine.evaluation import RankedItems, RatingEvaluator
 from coordinator.engine.workload import RatingWorkload
 from coordinator.results.export import read_finished
 from coordinator.run.export_device import assembled_again
-from device_profiles.dataclass import dataclass
 from edge.core.errors import ExportError
 
 Split = Literal["test", "validation"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -44,7 +44,6 @@ from coordinator.scenario.schema import ScenarioSettings
 from coordinator.scenario.threshold_evaluation import evaluate, exit_code
 from coordinator.scenario.thresholds import Threshold
 from coordinator.secure.plan import modes
-from device_profiles.dataclass import dataclass
 
 if TYPE_CHECKING:
     from coordinator.results.junit import Suite

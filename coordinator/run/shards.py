@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any, cast
 
 import numpy as np
@@ -48,7 +48,6 @@ from coordinator.simulation.parts import (
     Told,
 )
 from coordinator.simulation.sharded import ShardedSimulation, Shards
-from device_profiles.dataclass import dataclass
 from device_profiles.errors import DocumentError
 from edge.clock import virtual as clock
 from edge.core.errors import LocalProtocolError

@@ -8,6 +8,7 @@ import functools
 import gc
 import threading
 from collections.abc import Callable, Collection, Coroutine, Iterator
+from dataclasses import dataclass
 from typing import Any, Final, Literal, TypeVar
 
 import numpy as np
@@ -25,7 +26,6 @@ from coordinator.scenario.rounds_section import Compute
 from coordinator.scenario.schema import ScenarioSettings
 from coordinator.simulation.backend import ProbedNetwork, Simulation, SimulationProbe
 from coordinator.simulation.faults.striking import FaultsOfRun
-from device_profiles.dataclass import dataclass
 from edge.clock import virtual as clock
 from edge.clock.virtual import VirtualClockLoop
 from edge.crypto.entropy import SecretSource

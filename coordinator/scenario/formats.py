@@ -7,11 +7,11 @@ read by the format of the file that brought in the section, or of the one whose 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Final
 
 from coordinator.scenario.schema import ScenarioSettings
 from coordinator.scenario.sections import FORMAT
-from device_profiles.dataclass import dataclass
 from device_profiles.documents import Document, Node
 
 __all__ = ["FORMAT", "OLD_DEFAULTS", "Gap", "OldDefault", "filled", "gaps", "written_format"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path as FilePath
 from typing import Final
@@ -21,7 +21,6 @@ from coordinator.scenario.references import check_references, profile_layers
 from coordinator.scenario.schema import ScenarioSettings
 from coordinator.scenario.translate import problems_of
 from device_profiles.catalogue_reading import Parsed
-from device_profiles.dataclass import dataclass
 from device_profiles.documents import Document, parse_document
 from device_profiles.errors import CatalogueError, DocumentError, Path
 

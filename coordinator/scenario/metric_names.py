@@ -6,10 +6,10 @@ import enum
 import itertools
 import re
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from device_profiles import units
-from device_profiles.dataclass import dataclass
 from device_profiles.quantities import DURATION, ENERGY, SIZE
 from edge.metrics.ranking import OF_LISTS
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from types import NoneType, UnionType
 from typing import Annotated, Any, Final, Literal, Self, Union, get_args, get_origin
 
@@ -26,7 +27,6 @@ from pydantic_core import (
 )
 
 from coordinator.scenario.errors import FieldProblem, FieldProblemsError, did_you_mean
-from device_profiles.dataclass import dataclass
 from device_profiles.fields import TEXT_TAG, ByKey, Choice, Form, OnDemand, whole_schema
 from device_profiles.quantities import quoted
 from edge.core.plugins import ADVICE

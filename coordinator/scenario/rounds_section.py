@@ -6,6 +6,7 @@ import functools
 import math
 import re
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Annotated, ClassVar, Final, Literal
 
 from pydantic import Field
@@ -23,7 +24,6 @@ from coordinator.scenario.model import Section
 from coordinator.scenario.registered_sections import Selection, default_selection
 from coordinator.scenario.secure_section import SecureAggregation
 from coordinator.scenario.thresholds import Threshold, parse_expectation, parse_metric
-from device_profiles.dataclass import dataclass
 from device_profiles.fields import (
     ByKey,
     Form,

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from typing import Final
 
 from coordinator.scenario.extends import read_chain
 from coordinator.scenario.shipped import shipped_files
-from device_profiles.dataclass import dataclass
 from device_profiles.documents import Node
 
 __all__ = ["RUN_S", "ShippedScenario", "shipped_scenarios"]

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from coordinator.scenario.errors import ScenarioError
 from coordinator.scenario.load import LoadedScenario, checked
 from coordinator.scenario.merge import with_setting
 from coordinator.scenario.sweep_section import SweptSetting
-from device_profiles.dataclass import dataclass
 from device_profiles.documents import Document
 from device_profiles.errors import DocumentError, Position
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import itertools
 import json
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Annotated, Any, Final
 
 from coordinator.scenario.errors import FieldProblem, FieldProblemsError
 from coordinator.scenario.merge import parse_setting_path
-from device_profiles.dataclass import dataclass
 from device_profiles.documents import Node
 from device_profiles.errors import Path
 from device_profiles.fields import Form, describe_value

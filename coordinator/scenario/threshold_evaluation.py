@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import operator
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 from typing import Final, Protocol
 
 import numpy as np
@@ -13,7 +14,6 @@ import numpy.typing as npt
 from coordinator.scenario.exit_codes import ExitCode
 from coordinator.scenario.metric_names import MetricKind
 from coordinator.scenario.thresholds import BASELINE, Threshold, percentile_of
-from device_profiles.dataclass import dataclass
 
 Values = npt.NDArray[np.float64]
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from coordinator.scenario.errors import FieldProblem, FieldProblemsError, did_you_mean
@@ -21,7 +21,6 @@ from coordinator.scenario.metric_names import (
     find_metric,
     metric_examples,
 )
-from device_profiles.dataclass import dataclass
 from device_profiles.errors import Path
 from device_profiles.quantities import DURATION, UnitError, quoted
 from device_profiles.units import parse_number, parse_ratio

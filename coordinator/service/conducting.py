@@ -8,7 +8,7 @@ import os
 import signal
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterator
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, contextmanager
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import Any, Final, Literal
 
 from aiohttp import web
@@ -31,7 +31,6 @@ from coordinator.service.hooks import Admission, ServiceObserver
 from coordinator.service.refusals import refuse_on_real_clock, refuse_unsent_mean
 from coordinator.service.sessions import Sessions
 from coordinator.service.survival.survivor import Survivor
-from device_profiles.dataclass import dataclass
 from edge.clock import real as real_clock
 from edge.clock.real import RealClockLoop
 from edge.core.errors import RecfleetError

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from dataclasses import dataclass
 
 import aiohttp
 from aiohttp import web
 
 from coordinator.scenario.fleet_section import Sockets
-from device_profiles.dataclass import dataclass
 from edge.core.errors import CodecError
 from edge.network.sockets.websocket import CLOSING_S
 from edge.wire.session_frames import Goodbye, Hello, Welcome, pack, unpack

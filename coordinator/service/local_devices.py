@@ -7,7 +7,7 @@ import contextlib
 from collections import Counter
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import field
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import aiohttp
@@ -19,7 +19,6 @@ from coordinator.service.answer_store import AnswerStore
 from coordinator.service.identities import enrol, fetch_roster, sums_with_identities
 from coordinator.service.local_work import DeviceWork, LocalWorks
 from coordinator.service.refusals import refuse_on_devices
-from device_profiles.dataclass import dataclass
 from device_profiles.errors import Path as Place
 from edge.core.errors import RecfleetError
 from edge.core.vocabulary import Reason

@@ -8,7 +8,7 @@ import hmac
 import secrets
 from collections import OrderedDict, defaultdict
 from collections.abc import Callable
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import Protocol
 
 import aiohttp
@@ -18,7 +18,6 @@ from coordinator.scenario.fleet_section import Sockets
 from coordinator.service.doors import quiet_logger
 from coordinator.service.greeting import JoinRefusal, Offer, read_hello, refuse, say_goodbye, say_welcome
 from coordinator.service.hooks import Admission, AdmissionError, ServiceObserver
-from device_profiles.dataclass import dataclass
 from edge.core.errors import RemoteProtocolError
 from edge.core.vocabulary import Reason
 from edge.network.sockets.websocket import Conversation, Parting

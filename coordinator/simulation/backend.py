@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from typing import TypeVar, cast
 
 import numpy as np
@@ -30,7 +30,6 @@ from coordinator.simulation.frame_sizes import frame_sizes
 from coordinator.simulation.timelines import RoundOfDevices, Timelines
 from coordinator.simulation.wave import Endings, Wave
 from coordinator.simulation.wave_flows import WaveTraffic
-from device_profiles.dataclass import dataclass
 from edge.clock.virtual import VirtualClockLoop
 from edge.core.log import EventLog
 from edge.core.rng import stream_key

@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 import time
 from collections import Counter, deque
-from dataclasses import field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
@@ -35,7 +35,6 @@ from coordinator.scenario.faults_section import Fault
 from coordinator.scenario.rounds_section import Buffered
 from coordinator.scenario.schema import ScenarioSettings
 from coordinator.simulation.backend import SimulatedCohort, Simulation
-from device_profiles.dataclass import dataclass
 from edge.core.log import Column, EventLog
 from edge.core.vocabulary import Outcome, Reason, RoundOutcome
 from edge.crypto.entropy import SecretSource

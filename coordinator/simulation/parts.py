@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
@@ -20,7 +21,6 @@ from coordinator.simulation.faults.base import Setting
 from coordinator.simulation.faults.striking import Drawn, FaultsOfRun
 from coordinator.simulation.timelines import MODEL, REPORT
 from coordinator.simulation.wave import Endings
-from device_profiles.dataclass import dataclass
 from edge.clock.virtual import VirtualClockLoop
 from edge.core.log import Column
 from edge.core.vocabulary import Direction, EventKind, Fate, Reason, Stage

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from typing import Final, Literal, Protocol, TypeVar
 
 import numpy as np
@@ -43,7 +43,6 @@ from coordinator.simulation.parts import (
     PartResult,
     Told,
 )
-from device_profiles.dataclass import dataclass
 from edge.clock.virtual import VirtualClockLoop
 from edge.core.errors import RecfleetError
 from edge.core.log import Column, EventLog

@@ -8,10 +8,11 @@ from what was drawn for the round. What a device does itself is decided by the s
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 import numpy.typing as npt
 
-from device_profiles.dataclass import dataclass
 from edge.core.vocabulary import Direction, Reason, Stage
 from edge.device.participation import RECEIPT_PATIENCE
 from edge.device.simulated import CohortPlan

@@ -16,6 +16,7 @@ from __future__ import annotations
 import heapq
 import math
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Literal, Protocol
 
 import numpy as np
@@ -29,7 +30,6 @@ from coordinator.engine.selection.experience import ANSWERS, Experience
 from coordinator.simulation.timelines import Timelines
 from coordinator.simulation.wave_flows import WaveFlows, WaveTraffic
 from coordinator.simulation.wave_records import causes, in_order, joined, stages_at_cut, wave_records
-from device_profiles.dataclass import dataclass
 from edge.clock.virtual import VirtualClockLoop
 from edge.core.log import EventLog
 from edge.core.vocabulary import Outcome, Reason, Stage

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 import numpy.typing as npt
 
 from coordinator.simulation.timelines import Timelines
-from device_profiles.dataclass import dataclass
 from edge.core.log import WIDTH, Column
 from edge.core.vocabulary import Direction, EventKind, Fate, Reason, Stage
 from edge.device.participation import event_of_discarded

@@ -13,7 +13,7 @@ import itertools
 import os
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +25,6 @@ from coordinator.scenario.errors import ScenarioError
 from coordinator.scenario.load import LoadedScenario, edited, load
 from coordinator.scenario.merge import COMMAND_LINE
 from coordinator.swarm.changes import Change, FurtherFault, Surroundings, in_words, laid_over, settings_of
-from device_profiles.dataclass import dataclass
 from edge.core.rng import Draws
 
 
@@ -95,7 +94,7 @@ class _OutOfTimeError(Exception):
     """The time of a search is over."""
 
 
-@dataclass()
+@dataclass
 class _Breaker:
     """A search; :meth:`run` does it."""
 

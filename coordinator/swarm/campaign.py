@@ -6,7 +6,7 @@ import functools
 import time
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Sized
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import Any
 
 from coordinator.cluster.base import Worker
@@ -16,7 +16,6 @@ from coordinator.swarm.generator import document, text_of
 from coordinator.swarm.invariants.registry import ENDS, REPLAYS, Violation
 from coordinator.swarm.verdict import Coverage, Verdict
 from coordinator.swarm.workers import start_judging
-from device_profiles.dataclass import dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ import json
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from coordinator.scenario.faults_section import KINDS, stages_of
@@ -19,7 +19,6 @@ from coordinator.scenario.references import availabilities_of, regions_of_fleet
 from coordinator.scenario.rounds_section import Buffered
 from coordinator.swarm.storms import Fault
 from device_profiles import catalogue
-from device_profiles.dataclass import dataclass
 from device_profiles.units import format_duration, write_ratio
 from edge.core.rng import Draws
 from edge.core.vocabulary import label

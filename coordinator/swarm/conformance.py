@@ -6,7 +6,7 @@ import copy
 import tempfile
 import traceback
 from collections.abc import Callable, Iterator
-from dataclasses import fields, replace
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any, Final, cast
 
@@ -35,7 +35,6 @@ from coordinator.swarm.generator import Document, document_of, text_of
 from coordinator.swarm.storms import STORM, Stormy, fault_of
 from coordinator.swarm.trial import Trial, run_trial
 from coordinator.swarm.verdict import judge_text
-from device_profiles.dataclass import dataclass
 from edge.core.errors import DataError
 from edge.core.plugins import ALGORITHMS, FAULTS, READERS, SELECTORS, SINKS, Entry, get
 from edge.core.rng import Draws, stream

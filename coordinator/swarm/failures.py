@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+from dataclasses import dataclass
 from pathlib import Path
 
 from coordinator.engine.run_files import write_atomically
@@ -12,7 +13,6 @@ from coordinator.swarm.invariants.registry import REPLAYS, Violation
 from coordinator.swarm.minimise import Fails, minimise
 from coordinator.swarm.verdict import VALID, fails_alike, judge_text
 from coordinator.swarm.workers import Digests
-from device_profiles.dataclass import dataclass
 from edge.core import plugins
 
 

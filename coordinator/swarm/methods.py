@@ -7,12 +7,12 @@ the same. What a method can be asked is what the registry says of its settings.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any, Final
 
 from pydantic import BaseModel
 
 from coordinator.scenario.model import random_settings
-from device_profiles.dataclass import dataclass
 from edge.core.rng import Draws
 from edge.learning.registry import METHODS
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -13,7 +13,6 @@ from coordinator.engine.rounds import RoundMachine
 from coordinator.engine.secure_rounds import SecureRoundMachine
 from coordinator.secure.secagg.server import SecAggServer
 from coordinator.simulation.backend import Simulation, SimulationProbe
-from device_profiles.dataclass import dataclass
 from edge.clock.virtual import sleep
 from edge.core.vocabulary import Reason
 from edge.crypto.ring import RingVector

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any, Final
 
 from coordinator.scenario.faults_section import KINDS
-from device_profiles.dataclass import dataclass
 from edge.core.rng import Draws
 from edge.core.vocabulary import label
 

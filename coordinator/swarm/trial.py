@@ -9,7 +9,7 @@ import tempfile
 import threading
 import warnings
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import FrameType
 from typing import Any, Final
@@ -31,7 +31,6 @@ from coordinator.run.assembling import assemble
 from coordinator.run.virtual_time import simulate
 from coordinator.scenario.load import LoadedScenario, load_text
 from coordinator.swarm.record import FrozenError, Record
-from device_profiles.dataclass import dataclass
 from edge.crypto.entropy import SecretSource
 from edge.device.compute import InlineExecutor
 from edge.learning.base import State

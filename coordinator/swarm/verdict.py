@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
+from dataclasses import dataclass
 from typing import Final
 
 from coordinator.scenario.errors import ScenarioError
@@ -11,7 +12,6 @@ from coordinator.scenario.registered_sections import method_name
 from coordinator.swarm.generator import Document, document, text_of
 from coordinator.swarm.invariants.registry import REPLAYS, Violation, violations_of
 from coordinator.swarm.trial import Trial, rows, run_trial
-from device_profiles.dataclass import dataclass
 from edge.core.rng import Draws
 from edge.core.vocabulary import RoundOutcome, label
 

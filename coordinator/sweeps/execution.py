@@ -10,6 +10,7 @@ import fcntl
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
 from coordinator.cluster.opening import ClusterChoice
@@ -20,7 +21,6 @@ from coordinator.results.sweep import UNHELD, CellResult, Result, csv_text, json
 from coordinator.scenario.exit_codes import ExitCode
 from coordinator.scenario.sweep import Cell
 from coordinator.sweeps.runs import Task, run_all
-from device_profiles.dataclass import dataclass
 
 CSV_TABLE = "sweep.csv"
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import traceback
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
@@ -23,7 +24,6 @@ from coordinator.run.assembling import assemble
 from coordinator.run.baseline import is_run_of
 from coordinator.run.runner import run_assembled
 from coordinator.scenario.load import LoadedScenario
-from device_profiles.dataclass import dataclass
 from device_profiles.errors import ProfileError, TraceError, UnknownProfileError
 from edge.core.errors import DeadlockError, LocalProtocolError, RecfleetError
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
@@ -16,7 +17,6 @@ from coordinator.scenario.errors import FieldProblemsError, did_you_mean
 from coordinator.scenario.metric_names import MetricKind, find_metric
 from coordinator.scenario.threshold_evaluation import aggregate
 from coordinator.scenario.thresholds import check_aggregation, parse_metric
-from device_profiles.dataclass import dataclass
 from edge.core.errors import RecfleetError
 
 __all__ = ["Goal", "TuneError", "distances", "parse_goal"]

@@ -7,13 +7,13 @@ A trial that is cut short leaves no line, so a tuning that was killed has lost w
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
 from typing import Any, Final
 
 from coordinator.tuning.goal import Goal, TuneError
 from coordinator.tuning.space import Point, Space, ValueList
-from device_profiles.dataclass import dataclass
 from edge.core.errors import MissingExtraError
 
 __all__ = ["JOURNAL", "Ended", "TrialJournal"]

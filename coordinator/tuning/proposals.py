@@ -16,13 +16,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Final, NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
 from coordinator.tuning.space import Point, Space
-from device_profiles.dataclass import dataclass
 
 __all__ = ["Tried", "first_points", "propose"]
 

@@ -13,6 +13,7 @@ import json
 import math
 import re
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from decimal import Decimal
 from typing import Final, TypeAlias
 
@@ -20,7 +21,6 @@ import numpy as np
 import numpy.typing as npt
 
 from coordinator.scenario.merge import with_value
-from device_profiles.dataclass import dataclass
 from device_profiles.documents import Document, Node
 from device_profiles.errors import DocumentError, Path, Position, format_path
 from device_profiles.quantities import quoted

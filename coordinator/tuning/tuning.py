@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final, TypeAlias
 
@@ -35,7 +35,6 @@ from coordinator.tuning.goal import RAN, Goal, TuneError, distances
 from coordinator.tuning.journal import Ended, TrialJournal
 from coordinator.tuning.proposals import Tried, first_points, propose
 from coordinator.tuning.space import Point, Space
-from device_profiles.dataclass import dataclass
 from device_profiles.documents import Node
 from device_profiles.errors import DocumentError
 from edge.core.rng import stream
@@ -227,7 +226,7 @@ def run_tuning(
     return tuning.outcome(interrupted=interrupted)
 
 
-@dataclass()
+@dataclass
 class _RunningTrial:
     """A trial whose runs have been begun."""
 

@@ -20,13 +20,12 @@ import pkgutil
 import sys
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, Final
 
-from device_profiles.dataclass import dataclass
 from edge.core.errors import MissingExtraError, PluginError, RecfleetError
 
 if TYPE_CHECKING:
@@ -211,7 +210,7 @@ def _hash_of(folder: Path, files: Iterable[Path]) -> str:
     return digest.hexdigest()
 
 
-@dataclass()
+@dataclass
 class _State:
     """What is registered beside the built-ins."""
 

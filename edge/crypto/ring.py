@@ -6,13 +6,13 @@ little-endian, as they travel and as mask bytes are read, so every host computes
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from device_profiles.dataclass import dataclass
 from edge.core.errors import LocalProtocolError
 from edge.crypto.errors import ValueRangeError, WrongDtypeError, WrongLengthError
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any, NoReturn, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
-from device_profiles.dataclass import dataclass
 from edge.core.errors import DataError
 from edge.data.store import Items, Labels, RatingStore, empty_items
 

@@ -7,12 +7,12 @@ published negatives are items that the user did rate; they are kept, for compara
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
 
-from device_profiles.dataclass import dataclass
 from edge.core.errors import DataError
 from edge.data.split import PUBLISHED_NEGATIVES, Split, split_leave_one_out
 from edge.data.store import RatingStore

@@ -6,13 +6,12 @@ All parts of a split cover the same users and items; a user without ratings in a
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import field
+from dataclasses import dataclass, field
 from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
 
-from device_profiles.dataclass import dataclass
 from edge.core.rng import stream
 from edge.data.store import RatingStore, as_items, hash_arrays
 

@@ -10,11 +10,11 @@ import hashlib
 import os
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
-from device_profiles.dataclass import dataclass
 from edge.core.errors import DataError
 
 _LEAF_BYTES = 16 << 20

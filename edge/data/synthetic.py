@@ -27,13 +27,13 @@ import math
 import os
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from statistics import NormalDist
 from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from device_profiles.dataclass import dataclass
 from edge.core.rng import hashed_bits, stream, stream_key
 from edge.data.features import ItemFeatures, standardise
 from edge.data.store import Items, RatingStore, StoredRatings, empty_items, hash_arrays, item_dtype

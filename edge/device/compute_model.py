@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import fields
+from dataclasses import dataclass, fields
 from operator import mul
 from typing import Final, NamedTuple, Self
 
 import numpy as np
 import numpy.typing as npt
 
-from device_profiles.dataclass import dataclass
 from device_profiles.profile import CryptoProfile, DeviceProfile, RadioProfile
 from edge.core.rng import Counter, hashed_normal
 from edge.learning.base import Work

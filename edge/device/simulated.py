@@ -10,12 +10,12 @@ import abc
 import asyncio
 import math
 from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
-from device_profiles.dataclass import dataclass
 from edge.clock.virtual import DeadlineExceededError, Mailbox, VirtualClockLoop, sleep
 from edge.core.log import pack_record
 from edge.core.vocabulary import Direction, EventKind, Fate, Outcome, Reason, Stage

@@ -5,13 +5,13 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
 
 from device_profiles.catalogue import Catalogue
-from device_profiles.dataclass import dataclass
 from device_profiles.profile import DeviceProfile, NetworkProfile
 from device_profiles.quantities import BYTE_RATE, COMPUTE_RATE, DURATION, RATE, Quantity
 from edge.core.errors import DataError

@@ -11,13 +11,12 @@ transfers of one device tell the same of it over and over.
 from __future__ import annotations
 
 import math
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 import numpy as np
 import numpy.typing as npt
 
-from device_profiles.dataclass import dataclass
 from edge.fitting.rates import LagSums, RateSpread, fit_memory, lag_sums
 from edge.network.tcp import (
     INITIAL_WINDOW_BYTES,

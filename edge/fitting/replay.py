@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
 
-from device_profiles.dataclass import dataclass
 from edge.core.rng import stream, stream_key
 from edge.core.vocabulary import Direction
 from edge.fitting.links import FittedValue, LinkFit, LinkPrior, Transfers, fit_link

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 from typing import Final, Literal
 
 import numpy as np
 import numpy.typing as npt
 
-from device_profiles.dataclass import dataclass
 from edge.fitting.links import REPLICATES, FittedValue
 
 Floats = npt.NDArray[np.float64]

@@ -7,6 +7,7 @@ from one of the importers. What cannot be is refused with file, row and column.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Literal, NoReturn
 
@@ -17,7 +18,6 @@ import pyarrow.compute as pc
 import pyarrow.csv as pacsv
 import pyarrow.parquet as pq
 
-from device_profiles.dataclass import dataclass
 from edge.core.errors import DataError
 
 Floats = npt.NDArray[np.float64]

@@ -5,9 +5,9 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+from dataclasses import dataclass
 from functools import cached_property
 
-from device_profiles.dataclass import dataclass
 from edge.core.errors import LocalProtocolError
 from edge.crypto.errors import OverflowingConfigError, SecAggError, TooFewContributorsError
 from edge.secagg.config import HONEST_AT_LEAST, CountPart, RealPart

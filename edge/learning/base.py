@@ -15,13 +15,13 @@ import abc
 import functools
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, ClassVar, Generic, Literal, NamedTuple, Protocol, TypeVar, get_args
 
 import numpy as np
 import numpy.typing as npt
 from pydantic import BaseModel
 
-from device_profiles.dataclass import dataclass
 from edge.learning.accumulators import DenseAccumulator
 from edge.learning.server_optimizers import ConstantSchedule, SgdSettings
 from edge.learning.updates import Accumulator, Aggregate, Array, ArraySpec, UpdateBatch

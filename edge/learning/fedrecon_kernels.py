@@ -13,12 +13,12 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
-from device_profiles.dataclass import dataclass
 from edge.core.rng import hashed_bits
 from edge.learning.base import RatingBatch, Ratings
 from edge.learning.least_squares import (

@@ -13,12 +13,12 @@ row, and the item's bias (:attr:`~edge.learning.base.Algorithm.row_arrays`).
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from device_profiles.dataclass import dataclass
 from edge.core.rng import stream
 from edge.learning.updates import ITEMS, ROWS, Array, ClientUpdate
 

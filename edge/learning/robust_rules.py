@@ -11,12 +11,11 @@ whoever claims the largest.
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-
-from device_profiles.dataclass import dataclass
 
 Values = npt.NDArray[Any]
 Matrix = npt.NDArray[np.float64]

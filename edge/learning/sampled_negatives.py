@@ -7,12 +7,12 @@ that it trains are as many as its examples, a number that follows from how many 
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from device_profiles.dataclass import dataclass
 from edge.core.rng import hashed_bits
 from edge.learning.base import RatingBatch, Ratings
 

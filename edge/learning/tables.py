@@ -8,12 +8,11 @@ from __future__ import annotations
 import dataclasses
 import sys
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
-
-from device_profiles.dataclass import dataclass
 
 Array = npt.NDArray[Any]
 _LARGE_BYTES: Final = 1 << 22

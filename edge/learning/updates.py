@@ -6,12 +6,12 @@ import abc
 import dataclasses
 import math
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from device_profiles.dataclass import dataclass
 from edge.core.errors import LocalProtocolError, RemoteProtocolError
 from edge.learning.tables import NamedSums, TableRows
 

@@ -11,13 +11,12 @@ and a model that scores all alike stays near chance as long as indices say nothi
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Final, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
-from device_profiles.dataclass import dataclass
 from edge.core.rng import hashed_bits, stream_key
 from edge.metrics.rating_errors import Groups, group_index, mean
 

@@ -11,11 +11,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
-from device_profiles.dataclass import dataclass
 from edge.core.rng import hashed_bits, hashed_uniform
 from edge.core.vocabulary import Direction
 from edge.network.disturbances import Disturbances

@@ -7,10 +7,11 @@ work; the others go through the one-frame form.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 import numpy.typing as npt
 
-from device_profiles.dataclass import dataclass
 from edge.core.vocabulary import Direction, Stage
 from edge.network.cohort import CohortLinks
 from edge.network.known_flows import Load

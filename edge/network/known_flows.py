@@ -12,12 +12,12 @@ from __future__ import annotations
 import heapq
 import math
 from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
-from device_profiles.dataclass import dataclass
 from edge.network.bottleneck import CAP_UNIT, LEVEL_UNIT, WEIGHT_UNIT, SharedLink
 
 Key = TypeVar("Key", bound=Hashable)

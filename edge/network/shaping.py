@@ -23,8 +23,8 @@ from __future__ import annotations
 import math
 from collections import deque
 from collections.abc import Callable
+from dataclasses import dataclass
 
-from device_profiles.dataclass import dataclass
 from edge.core.rng import hashed_bits_scalar
 from edge.core.vocabulary import Direction
 from edge.network.loss import (

@@ -9,10 +9,10 @@ bounded here. Run models of strangers in a process with limits.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from device_profiles.dataclass import dataclass
 from edge.core.errors import ModelFileError
 from edge.onnx import model_format as known
 from edge.onnx.graph_writer import IR_VERSION, OPSET

@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any, Final
 
-from device_profiles.dataclass import dataclass
 from edge.core.errors import ExportError, ModelFileError
 
 FORMAT_VERSION: Final = 1

@@ -6,13 +6,13 @@ import csv
 import io
 import math
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from device_profiles.dataclass import dataclass
 from edge.core.errors import DataError, ExportError, ModelFileError
 from edge.data.table.values import LARGEST_RATING
 from edge.onnx.loading import LoadedModel

@@ -9,13 +9,13 @@ import ctypes
 import itertools
 import time
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import psutil
 
-from device_profiles.dataclass import dataclass
 from edge.core.errors import ModelFileError
 
 Arrays = Mapping[str, npt.NDArray[Any]]

@@ -13,11 +13,11 @@ of a user is inside.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
 
-from device_profiles.dataclass import dataclass
 from edge.learning.method_settings import Ridge
 from edge.onnx.graph_writer import GraphWriter
 from edge.onnx.mask_graph import Features, check_features

@@ -13,12 +13,12 @@ from __future__ import annotations
 
 import itertools
 import math
+from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
 import numpy.typing as npt
 
-from device_profiles.dataclass import dataclass
 from edge.learning.base import WORK_KINDS, Work
 from edge.learning.neumf import NetworkShape
 

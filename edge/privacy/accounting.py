@@ -30,12 +30,12 @@ import enum
 import functools
 import importlib.util
 import math
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from device_profiles.dataclass import dataclass
 from edge.core.errors import LocalProtocolError, MissingExtraError
 from edge.secagg.config import LEAST_NOISE_STEPS, CountPart, SecAggConfig
 

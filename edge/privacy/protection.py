@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from device_profiles.dataclass import dataclass
+from dataclasses import dataclass
+
 from edge.crypto.entropy import Entropy
 from edge.crypto.noise import Sampler, with_gaussian
 from edge.learning.updates import ClientUpdate

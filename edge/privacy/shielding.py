@@ -11,12 +11,12 @@ about.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
-from device_profiles.dataclass import dataclass
 from edge.learning.base import WORK_KINDS, RatingBatch, Work, together
 from edge.learning.fedrecon_kernels import split, support_sizes
 from edge.learning.masks.base import FLOAT_BYTES

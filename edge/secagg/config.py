@@ -8,10 +8,10 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
 
-from device_profiles.dataclass import dataclass
 from edge.core.errors import LocalProtocolError
 from edge.crypto.errors import OverflowingConfigError, TooFewContributorsError
 from edge.crypto.ring import Ring

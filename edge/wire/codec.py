@@ -15,6 +15,7 @@ from __future__ import annotations
 import math
 import struct
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Final, cast
 
@@ -22,7 +23,6 @@ import msgpack
 import numpy as np
 import numpy.typing as npt
 
-from device_profiles.dataclass import dataclass
 from edge.core.errors import CodecError, FrameTooLargeError, LocalProtocolError
 from edge.wire.messages import ARRAYS, KINDS, REAL, TEXT, UNSIGNED, AnyMessage, Arrays, fields_of
 

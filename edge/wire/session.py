@@ -13,9 +13,9 @@ from __future__ import annotations
 
 import math
 from collections import deque
+from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
-from device_profiles.dataclass import dataclass
 from edge.core.errors import FrameTooLargeError, RemoteProtocolError
 from edge.wire.session_frames import (
     BEGINS,

@@ -8,6 +8,7 @@ nobody sees, the sum itself is checked.
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
@@ -17,7 +18,6 @@ from coordinator.scenario.protection import secure_sections, stays_on_devices
 from coordinator.scenario.registered_sections import method_name
 from coordinator.scenario.schema import ScenarioSettings
 from coordinator.scenario.secure_section import NoSecureAggregation
-from device_profiles.dataclass import dataclass
 from edge.core.errors import RemoteProtocolError
 from edge.learning.accumulators import OUT_OF_RANGE
 from edge.learning.registry import METHODS

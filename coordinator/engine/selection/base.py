@@ -9,6 +9,7 @@ no battery, how long a computation is going to take) is none of its business.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from typing import Any, ClassVar, Final, get_args
 
 import numpy as np
@@ -18,7 +19,6 @@ from coordinator.engine.fleet import Fleet
 from coordinator.engine.selection.experience import Experience
 from coordinator.engine.selection.pool import Accept, Pool
 from coordinator.scenario.registered_sections import AvailableSettings, PolicySettings
-from device_profiles.dataclass import dataclass
 from edge.core.plugins import SELECTORS, PluginKind, get
 from edge.core.rng import stream
 

@@ -17,6 +17,7 @@ So the seconds of a round add up to its duration, and those of a run to that of 
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
@@ -24,7 +25,6 @@ import numpy.typing as npt
 
 from coordinator.results.analysis.rows import Rows, read_rows
 from coordinator.results.tables.reader import RunTables
-from device_profiles.dataclass import dataclass
 from edge.core.vocabulary import SUM_STAGES, Outcome, Stage, label
 
 Floats = npt.NDArray[np.float64]

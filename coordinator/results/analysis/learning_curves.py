@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import numpy as np
@@ -13,7 +13,6 @@ import numpy.typing as npt
 from coordinator.results.analysis.rows import read_rows
 from coordinator.results.tables.reader import RunTables
 from coordinator.scenario.metric_names import higher_is_better, is_accuracy
-from device_profiles.dataclass import dataclass
 
 Floats = npt.NDArray[np.float64]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -9,7 +10,6 @@ import numpy.typing as npt
 
 from coordinator.results.analysis.rows import Rows, read_rows
 from coordinator.results.tables.reader import RunTables
-from device_profiles.dataclass import dataclass
 from edge.core.vocabulary import Outcome, label
 
 

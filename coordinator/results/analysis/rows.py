@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -12,7 +13,6 @@ import pyarrow.compute as pc
 
 from coordinator.results.tables.digest import whole_columns
 from coordinator.results.tables.reader import RunTables
-from device_profiles.dataclass import dataclass
 
 
 class _Chosen(Mapping[str, npt.NDArray[Any]]):

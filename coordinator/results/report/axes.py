@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
@@ -10,7 +11,6 @@ import numpy.typing as npt
 
 from coordinator.results.report.blocks import EXTENT, Axis
 from coordinator.results.report.people import percent
-from device_profiles.dataclass import dataclass
 from device_profiles.units import format_duration
 
 Floats = npt.NDArray[np.float64]

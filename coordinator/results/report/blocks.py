@@ -9,10 +9,9 @@ drawing stretches with the page, and its labels are text beside it that does not
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 from markupsafe import Markup
-
-from device_profiles.dataclass import dataclass
 
 EXTENT = 1000.0
 """Width and height of the drawing of a plot, in units of its own."""

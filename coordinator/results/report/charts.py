@@ -6,7 +6,7 @@ Every chart has its data as a table, and no more points than a screen can show.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import Final
 
 import numpy as np
@@ -15,7 +15,6 @@ from markupsafe import Markup
 
 from coordinator.results.report.axes import Scale
 from coordinator.results.report.blocks import EXTENT, Axis, Bar, Bars, LegendEntry, Plot, TableBlock
-from device_profiles.dataclass import dataclass
 
 Floats = npt.NDArray[np.float64]
 

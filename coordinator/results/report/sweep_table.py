@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
 from coordinator.results.figures import WORDS
 from coordinator.results.intervals import Estimate
 from coordinator.results.sweep import leaves, read_sweep, telling
-from device_profiles.dataclass import dataclass
 
 AS_WRITTEN: Final = "as written"
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,7 +16,6 @@ from coordinator.results.summary import summarise
 from coordinator.results.tables.reader import RunFormatError, RunTables
 from coordinator.results.tables.schemas import SCHEMAS
 from coordinator.results.verdicts import read_verdicts
-from device_profiles.dataclass import dataclass
 from device_profiles.documents import read_document
 from device_profiles.errors import DocumentError
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import fields
+from dataclasses import dataclass, fields
 from typing import Any, Final
 
 import numpy as np
@@ -30,7 +30,6 @@ from coordinator.engine.facts import (
 )
 from coordinator.results.tables.schemas import DIRECTIONS, ENUM, EVALUATIONS, EVENTS, ROUNDS, SCHEMAS, SPLITS
 from coordinator.results.tables.totals import NO_WAY, SPLIT_COLUMNS, DeviceTotals, device_totals
-from device_profiles.dataclass import dataclass
 from edge.core.log import Column
 from edge.core.vocabulary import (
     SUM_STAGES,

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
 import numpy.typing as npt
 
 from coordinator.engine.facts import Floats
-from device_profiles.dataclass import dataclass
 from edge.core.log import Column
 from edge.core.vocabulary import Direction, EventKind, Fate, Reason, Stage, Way
 

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import ipaddress
 from collections import OrderedDict
+from dataclasses import dataclass
 from typing import Final
-
-from device_profiles.dataclass import dataclass
 
 ADDRESSES_KEPT: Final = 16384
 """Most addresses that are remembered: somebody who has many of them cannot fill the memory."""

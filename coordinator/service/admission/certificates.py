@@ -6,6 +6,7 @@ import datetime
 import ipaddress
 import os
 import ssl
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
@@ -15,7 +16,6 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
 from coordinator.service.admission.enrolment_store import private_directory
-from device_profiles.dataclass import dataclass
 from edge.core.errors import RecfleetError
 
 _CERTIFICATE: Final = "certificate.pem"

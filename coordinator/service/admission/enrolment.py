@@ -11,10 +11,9 @@ import hashlib
 import hmac
 import re
 import secrets
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import Final
 
-from device_profiles.dataclass import dataclass
 from edge.core.errors import RecfleetError
 
 _PREFIX: Final = "recfleet"

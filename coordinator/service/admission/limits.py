@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from device_profiles.dataclass import dataclass
+from dataclasses import dataclass
+
 from edge.core.errors import RecfleetError
 
 

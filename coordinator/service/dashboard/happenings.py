@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections import deque
+from dataclasses import dataclass
 from typing import Any, Final
-
-from device_profiles.dataclass import dataclass
 
 KEPT: Final = 200
 """Entries that are kept; how many there were in all is counted."""

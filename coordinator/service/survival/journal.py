@@ -24,6 +24,7 @@ import secrets
 import sqlite3
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Literal, NamedTuple
 
@@ -35,7 +36,6 @@ import pyarrow.parquet as pq
 from coordinator.engine.crashes import npz_bytes
 from coordinator.engine.run_files import write_atomically
 from coordinator.results.tables.writer import piece_path, remove_pieces, write_parquet
-from device_profiles.dataclass import dataclass
 from edge.core.errors import RecfleetError
 
 JOURNAL: Final = "journal.sqlite3"

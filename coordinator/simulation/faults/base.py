@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Final, Protocol
 
 import numpy as np
@@ -12,7 +12,6 @@ import numpy.typing as npt
 
 from coordinator.engine.facts import FleetNames
 from coordinator.scenario.faults_section import EVERYWHERE, STAGE_OF_LABEL, STAGE_ORDER, Fault, FaultSettings
-from device_profiles.dataclass import dataclass
 from edge.core.plugins import PluginKind
 from edge.core.rng import hashed_bits, hashed_uniform, stream_key
 from edge.core.vocabulary import SUM_STAGES, Direction, Reason, Stage, Way

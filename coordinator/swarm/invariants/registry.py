@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from typing import Final
 
 from coordinator.scenario.rounds_section import Buffered
@@ -20,7 +21,6 @@ from coordinator.swarm.invariants.rounds import (
 from coordinator.swarm.invariants.steps import one_move
 from coordinator.swarm.invariants.sums import exact_sums
 from coordinator.swarm.trial import Trial
-from device_profiles.dataclass import dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -21,7 +22,6 @@ from coordinator.secure.sums.masked import MaskedSums
 from coordinator.swarm.invariants.rules import coordinatewise, single, taken_by_krum
 from coordinator.swarm.record import Input
 from coordinator.swarm.trial import Trial, rows
-from device_profiles.dataclass import dataclass
 from edge.core.vocabulary import Outcome, Reason, RoundOutcome, label
 from edge.learning.methods.fedavg_mf import USER_ROW, USERS
 from edge.learning.updates import ITEMS, ROWS, Aggregate, Array

@@ -9,12 +9,12 @@ row of U·S.
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
 
-from device_profiles.dataclass import dataclass
 from edge.core.errors import DataError
 from edge.core.rng import stream
 from edge.data.features import FeatureTable, ItemFeatures, align

@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Final
 
-from device_profiles.dataclass import dataclass
 from edge.core.errors import DataError
 from edge.data.table.values import looks_like_time
 

@@ -11,6 +11,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
+from dataclasses import dataclass
 from functools import partial
 from itertools import chain
 from pathlib import Path
@@ -22,7 +23,6 @@ import pyarrow.csv as pacsv
 import pyarrow.json as pajson
 import pyarrow.parquet as pq
 
-from device_profiles.dataclass import dataclass
 from edge.core.errors import DataError
 from edge.data.table.columns import is_header, names_known, shown
 from edge.data.table.options import TableOptions

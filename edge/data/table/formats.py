@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
 from typing import Final
 
-from device_profiles.dataclass import dataclass
 from edge.core.errors import DataError
 from edge.data.table.columns import known_role
 from edge.data.table.files import first_bytes, is_json

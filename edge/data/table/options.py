@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import codecs
 from collections.abc import Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import Final
-
-from device_profiles.dataclass import dataclass
 
 LONGEST_DELIMITER: Final = 8
 """Characters."""

@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager
-from dataclasses import field
+from dataclasses import dataclass, field
 from itertools import chain
 from pathlib import Path
 from typing import Any, Final, NamedTuple, NoReturn
@@ -16,7 +16,6 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from device_profiles.dataclass import dataclass
 from edge.core.errors import DataError
 from edge.data.build import Columns, build_store
 from edge.data.store import RatingStore

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, Final, NamedTuple
 
@@ -13,7 +13,6 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from device_profiles.dataclass import dataclass
 from edge.core.errors import DataError
 from edge.data.build import gathered
 from edge.data.store import Labels
@@ -469,7 +468,7 @@ class Times(NamedTuple):
     bad: Bools
 
 
-@dataclass()
+@dataclass
 class TimeReader:
     """Times of a table: numbers, ISO 8601, dates, or one of a few other forms, found in the first batch.
 

@@ -17,12 +17,12 @@ begin at a cut.
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
 import numpy.typing as npt
 
-from device_profiles.dataclass import dataclass
 from edge.core.rng import hashed_bits, hashed_exponential, hashed_normal, hashed_uniform, stream_key
 from edge.device.availability.base import Floats, Ids, Segment, SegmentedModel, epoch_of
 

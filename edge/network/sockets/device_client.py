@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import dataclass
 from typing import Protocol
 from urllib.parse import urlsplit
 
 import aiohttp
 
-from device_profiles.dataclass import dataclass
 from edge.core.errors import RecfleetError, RemoteProtocolError
 from edge.network.loss import TransferFailedError
 from edge.network.shaping import ShapedLink

@@ -10,11 +10,11 @@ import asyncio
 import enum
 import secrets
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 import aiohttp
 
-from device_profiles.dataclass import dataclass
 from edge.core.errors import CodecError, RemoteProtocolError
 from edge.network.loss import TransferFailedError
 from edge.network.shaping import ShapedLink

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from types import MappingProxyType
 from typing import Final
@@ -34,7 +35,6 @@ from coordinator.results.report.blocks import (
 from coordinator.results.report.charts import Line, line_plot, thin
 from coordinator.results.report.people import number, percent, show
 from coordinator.results.report.view import RunView
-from device_profiles.dataclass import dataclass
 
 Floats = npt.NDArray[np.float64]
 

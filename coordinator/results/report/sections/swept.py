@@ -6,7 +6,7 @@ import contextlib
 import itertools
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Final
 
 import numpy as np
@@ -30,7 +30,6 @@ from coordinator.results.report.charts import Line, line_plot
 from coordinator.results.report.people import UNITS, interval, percent, show
 from coordinator.results.report.sweep_table import SweepTable, SweptCell, SweptFigure
 from coordinator.scenario.metric_names import MetricKind, higher_is_better, is_accuracy
-from device_profiles.dataclass import dataclass
 from device_profiles.units import UnitError
 
 Floats = npt.NDArray[np.float64]

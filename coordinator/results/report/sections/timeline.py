@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,6 @@ from coordinator.results.report.axes import round_axis
 from coordinator.results.report.blocks import Lanes, Span, TableBlock, TableCell
 from coordinator.results.report.people import show
 from coordinator.results.report.view import RunView
-from device_profiles.dataclass import dataclass
 from edge.core.vocabulary import RoundOutcome, label
 
 Wholes = npt.NDArray[np.int64]
