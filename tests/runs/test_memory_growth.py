@@ -21,12 +21,12 @@ class _Forgetful(Silent):
 
 
 @pytest.mark.slow
-def test_memory_after_200_rounds_is_that_after_50(tmp_path: Path) -> None:
+def test_memory_after_400_rounds_is_that_after_150(tmp_path: Path) -> None:
     settings = [
         "data.users=2000",
         "data.items=800",
         "data.ratings_per_user=40",
-        "rounds.count=210",
+        "rounds.count=410",
         "rounds.cohort=100",
         "rounds.over_select=130%",
         # A timer of each device lives until the deadline, here some twenty rounds later.
@@ -38,6 +38,7 @@ def test_memory_after_200_rounds_is_that_after_50(tmp_path: Path) -> None:
     file.write_text(SMALL)
     outcome = run_scenario(load(file, settings), target=tmp_path / "out", observer=_Forgetful())
     resident = [row["host_rss_bytes"] for row in rows_of(outcome, "rounds")]
-    assert len(resident) == 210
-    early, late = statistics.median(resident[40:60]), statistics.median(resident[190:210])
-    assert late <= 1.02 * early, f"{early / 2**20:.1f} MiB after 50 rounds, {late / 2**20:.1f} after 200"
+    assert len(resident) == 410
+    # What Arrow takes for its first batches of rows is there after about a hundred rounds.
+    early, late = statistics.median(resident[140:160]), statistics.median(resident[390:410])
+    assert late <= 1.02 * early, f"{early / 2**20:.1f} MiB after 150 rounds, {late / 2**20:.1f} after 400"
