@@ -287,7 +287,7 @@ def mean_origin(summary: Mapping[str, Any]) -> str:
         case "negatives":
             return "as it follows from data.negatives"
         case "data":
-            return "of all training ratings, which the simulator has"
+            return "of all training ratings"
     if found["value"] is None:
         return f"devices were asked {found['queries']} times, and no sum came about"
     of = f"{found['ratings']:,} ratings" if found["ratings"] is not None else "their means, with noise"

@@ -160,6 +160,11 @@ class FedRec(Recommender):
         return self.residual.initial_optimizer_state(state)
 
     @classmethod
+    def begins_with_mean(cls, settings: FedRecSettings) -> bool:
+        """Return whether the factorisation subtracts the mean rating."""
+        return FedRecon.begins_with_mean(settings)
+
+    @classmethod
     def added_examples(cls, settings: FedRecSettings) -> float:
         """Return the virtual ratings for each rating."""
         return float(settings.virtual_share)
