@@ -165,7 +165,7 @@ def test_devices_are_asked_for_the_mean_until_it_is_known_and_never_by_the_same_
     tables = open_run(tmp_path / "run")
     rows = tables.read("evaluation_rounds")["round"].to_pylist()
     # Its rows are kept once the last device is done with it, which may be after the process has ended.
-    assert rows == queries or (dies_at in (4, 5) and not rows)
+    assert rows == queries or (dies_at >= 4 and not rows)
     found = tables.manifest["rating_mean"]
     assert found["devices"] == 12
     with np.load(tmp_path / "run" / MODEL) as model:
