@@ -86,7 +86,7 @@ class _Process:
         theirs.close()
 
     def send(self, message: bytes) -> None:
-        """Send a message. Whoever waits finds out that the process is gone, after its last answer."""
+        """Send a message; :meth:`LocalCluster.wait` notices a process that is gone, after its last answer."""
         with contextlib.suppress(BrokenPipeError, ConnectionResetError):
             self.pipe.send_bytes(message)
 

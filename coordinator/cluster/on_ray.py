@@ -228,7 +228,12 @@ class RayCluster(Cluster):
 
 
 def _knock(address: str) -> None:
-    """Raise an OSError where nobody listens at ``host:port``: Ray would try for many minutes."""
+    """Open and close a TCP connection to ``host:port``, as Ray itself tries for many minutes.
+
+    Raises
+    ------
+    OSError : no process listens there.
+    """
     found = re.fullmatch(r"\[?([^/]+?)\]?:(\d+)", address)
     if found is not None:
         socket.create_connection((found[1], int(found[2])), timeout=_PATIENCE_S).close()

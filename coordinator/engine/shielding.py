@@ -6,7 +6,7 @@ answers: they depend on a device's ratings alone, which do not change.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, cast
+from typing import cast
 
 import numpy as np
 import numpy.typing as npt
@@ -15,11 +15,7 @@ from coordinator.engine.workload import Ids, RatingWorkload
 from edge.core.rng import hashed_bits, stream_key
 from edge.learning.base import Work
 from edge.learning.updates import ClientUpdate
-from edge.privacy.shielding import MaskTest
-
-# Every run knows of shields, and few have any.
-if TYPE_CHECKING:
-    from edge.learning.methods.fedmmf import FedMMF
+from edge.privacy.shielding import MaskedMethod, MaskTest
 
 _CLIENTS_AT_ONCE = 256
 _UNKNOWN = -1
@@ -46,9 +42,9 @@ class Shield:
         self._judged = np.full(workload.n_clients, _UNKNOWN, dtype=np.int8)
 
     @property
-    def _fedmmf(self) -> FedMMF:
+    def _method(self) -> MaskedMethod:
         # Made anew where devices say the mean rating.
-        return cast("FedMMF", self._workload.algorithm)
+        return cast(MaskedMethod, self._workload.algorithm)
 
     def passes(self, clients: Ids) -> npt.NDArray[np.bool_]:
         """Return which of ``clients`` (int64 [n]) report in the clear, bool [n]."""
@@ -62,22 +58,22 @@ class Shield:
         workload = self._workload
         offsets, users = workload.clients.gather(clients)
         batch = workload.split.train.gather(users)
-        each = self._test.passes(self._fedmmf, batch, hashed_bits(self._key, users), self._scale)
+        each = self._test.passes(self._method, batch, hashed_bits(self._key, users), self._scale)
         passed: npt.NDArray[np.bool_] = np.logical_and.reduceat(each, offsets[:-1])
         return passed
 
     def work(self, clients: Ids) -> Work:
         """Return what judging costs each of ``clients``, whatever comes out."""
-        return self._workload.work_of(clients, lambda examples: self._test.work(self._fedmmf, examples))
+        return self._workload.work_of(clients, lambda examples: self._test.work(self._method, examples))
 
     @property
     def table_bytes(self) -> int:
         """Memory that an update takes as the secure sum takes it, beside one that is sparse."""
-        fedmmf = self._fedmmf
-        if fedmmf.settings.upload == "dense":
+        algorithm = self._workload.algorithm
+        if algorithm.settings.upload == "dense":
             return 0
-        return sum(int(spec.nbytes()[0]) for spec in fedmmf.summed_spec())
+        return sum(int(spec.nbytes()[0]) for spec in algorithm.summed_spec())
 
     def summed(self, update: ClientUpdate) -> ClientUpdate:
         """Return an update as the secure sum takes it."""
-        return self._fedmmf.summed(update)
+        return self._method.summed(update)

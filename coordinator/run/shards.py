@@ -43,7 +43,6 @@ from coordinator.simulation.parts import (
     NotedTrunk,
     Part,
     PartCohort,
-    PartOfFaults,
     PartResult,
     Told,
 )
@@ -160,6 +159,7 @@ class Shard:
                 problem = replace(problem, rating_mean=part.rating_mean)
                 trained.algorithm = cast(Recommender, create(loaded.scenario.learning, problem))
 
+        self._faults.drawn = part.drawn
         network = SimulatedNetwork(loop, **link_facts(loaded.scenario))
         trunks = {
             DOWN: NotedTrunk(loop, network.down.capacity_bps),
@@ -172,7 +172,7 @@ class Shard:
             self._invitations,
             InlineExecutor(),
             network=network,
-            faults=PartOfFaults(self._faults, part.drawn),
+            faults=self._faults,
             crashed=crash,
         )
         simulation.experience = experience = None if simulation.experience is None else NotedExperience()

@@ -126,7 +126,10 @@ def simulate(
 
 
 def watched_loop() -> tuple[VirtualClockLoop, asyncio.Future[None], Callable[[str, BaseException], None]]:
-    """Return the virtual clock that goes on, a future that fails at a bug, and who is told of bugs."""
+    """Return the running virtual clock, a future that fails with the first bug, and its reporter.
+
+    The reporter takes the name of what failed and its exception; exceptions of callbacks go there too.
+    """
     loop = asyncio.get_running_loop()
     assert isinstance(loop, VirtualClockLoop)
     crashed: asyncio.Future[None] = loop.create_future()
@@ -181,7 +184,7 @@ def simulation_of(
     ----------
     loaded, assembly, invitations : what is run, and who is invited.
     executor, network, faults : computes, carries frames, and goes wrong.
-    crashed : is told of a bug.
+    crashed : called with the name of what failed and its exception.
     probe : sees what happens, beside the run.
     """
     scenario = loaded.scenario

@@ -1,7 +1,7 @@
-"""Parts of a round: what is asked of whoever simulates one, what comes back, and the cohort of a part.
+"""Parts of a round: the request to simulate one, its result, and the cohort of its devices.
 
-Who simulates a part is given all that the past has left of its devices and answers with all that becomes of
-them. So any process may simulate any part, and one that is lost is asked for again elsewhere.
+A request has all that earlier rounds have left of its devices, a result all that becomes of them. So any
+process can simulate any part, and the part of a process that is lost is simulated by another.
 """
 
 from __future__ import annotations
@@ -17,14 +17,13 @@ import numpy.typing as npt
 from coordinator.engine.rounds import RoundPlan
 from coordinator.engine.selection.experience import Experience
 from coordinator.simulation.backend import SimulatedCohort
-from coordinator.simulation.faults.base import Setting
-from coordinator.simulation.faults.striking import Drawn, FaultsOfRun
+from coordinator.simulation.faults.striking import Drawn
 from coordinator.simulation.timelines import MODEL, REPORT
 from coordinator.simulation.wave import Endings
 from edge.clock.virtual import VirtualClockLoop
 from edge.core.log import Column
 from edge.core.vocabulary import Direction, EventKind, Fate, Reason, Stage
-from edge.device.round_faults import RoundFaults, Strikes
+from edge.device.round_faults import Strikes
 from edge.device.simulated import SimulatedDevice
 from edge.learning.base import State
 from edge.learning.updates import Array
@@ -162,23 +161,6 @@ class PartResult:
     strikes: Mapping[tuple[int, int, Stage], Strikes]
     flows: Mapping[int, Floats]
     crowded: bool
-
-
-class PartOfFaults(FaultsOfRun):
-    """The faults of a run, as they strike a part of a round.
-
-    Parameters
-    ----------
-    faults, drawn : of the run, and whom they strike in all of the round.
-    """
-
-    def __init__(self, faults: FaultsOfRun, drawn: Drawn) -> None:
-        vars(self).update(vars(faults))
-        self._drawn = drawn
-
-    def strike(self, phase: str, setting: Setting, drawn: Drawn | None = None) -> RoundFaults | None:
-        """Let the faults strike whom they were drawn for."""
-        return super().strike(phase, setting, self._drawn)
 
 
 class NotedTrunk(Trunk[Flow]):

@@ -12,18 +12,16 @@ about.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
 from edge.learning.base import WORK_KINDS, RatingBatch, Work, together
 from edge.learning.fedrecon_kernels import split, support_sizes
-from edge.learning.masks.base import FLOAT_BYTES
+from edge.learning.masks.base import FLOAT_BYTES, MaskModel
+from edge.learning.updates import ClientUpdate
 from edge.privacy.attacks import privacy_indicator, recovery_attack
-
-if TYPE_CHECKING:
-    from edge.learning.methods.fedmmf import FedMMF
 
 Flags = npt.NDArray[np.bool_]
 Counts = npt.NDArray[np.int64]
@@ -34,23 +32,48 @@ _FLOPS_OF_RECOVERY = 10.0
 """Of one rating: two running extremes of ratings and of masked values, one guess, one comparison."""
 
 
+class MaskedMethod(Protocol):
+    """What shielding asks of a method that masks ratings, as FedMMF does.
+
+    Attributes
+    ----------
+    mask : the kind of mask.
+    features : of the items, float32 [items, d].
+    """
+
+    mask: MaskModel
+    features: npt.NDArray[np.float32]
+
+    def masked(self, batch: RatingBatch) -> RatingBatch:
+        """Return the ratings of a batch less what each user's own mask predicts for them."""
+        ...
+
+    def mask_of(self, batch: RatingBatch, indptr: Counts, items: npt.NDArray[Any]) -> npt.NDArray[np.float32]:
+        """Return what masks fitted to ``batch`` predict for each user's list of ``items``, float32 [N]."""
+        ...
+
+    def summed(self, update: ClientUpdate) -> ClientUpdate:
+        """Return a client's update as a secure sum takes it."""
+        ...
+
+
 class MaskTest(Protocol):
     """A test that a mask passes or not."""
 
     def passes(
-        self, fedmmf: FedMMF, batch: RatingBatch, keys: npt.NDArray[np.uint64], scale: Floats
+        self, method: MaskedMethod, batch: RatingBatch, keys: npt.NDArray[np.uint64], scale: Floats
     ) -> Flags:
         """Return which users of a batch may report in the clear, bool [n].
 
         Parameters
         ----------
-        fedmmf : the method, whose masks are judged.
+        method : whose masks are judged.
         batch : the ratings of n users.
         keys : uint64 [n], one random key a user, the same in every round.
         scale : float64 [v], the values that a rating can have, ascending, at least 2.
         """
 
-    def work(self, fedmmf: FedMMF, examples: Counts) -> Work:
+    def work(self, method: MaskedMethod, examples: Counts) -> Work:
         """Return what judging costs users with this many ratings, int64 [n], beside their update."""
 
 
@@ -66,19 +89,19 @@ class IndicatorTest:
     held_out: float
 
     def passes(
-        self, fedmmf: FedMMF, batch: RatingBatch, keys: npt.NDArray[np.uint64], scale: Floats
+        self, method: MaskedMethod, batch: RatingBatch, keys: npt.NDArray[np.uint64], scale: Floats
     ) -> Flags:
         """Return which users pass, bool [n]; see :class:`MaskTest`."""
         rest, held = split(batch, keys, 1.0 - self.held_out)
-        known, sound = _sound(held.indptr, fedmmf.mask_of(rest, held.indptr, held.items), held.ratings)
+        known, sound = _sound(held.indptr, method.mask_of(rest, held.indptr, held.items), held.ratings)
         figure = privacy_indicator(held.indptr, held.ratings, known, scale=scale)
         return sound & (np.diff(batch.indptr) >= 2) & (figure.per_user() <= self.at_most)
 
-    def work(self, fedmmf: FedMMF, examples: Counts) -> Work:
+    def work(self, method: MaskedMethod, examples: Counts) -> Work:
         """Return the cost of the second fit, and of one product with the features of each held-out item."""
-        d = fedmmf.features.shape[1]
+        d = method.features.shape[1]
         rest = support_sizes(examples, 1.0 - self.held_out)
-        return together(fedmmf.mask.work(rest, d), _scoring((examples - rest).astype(np.float64), 2.0 * d, d))
+        return together(method.mask.work(rest, d), _scoring((examples - rest).astype(np.float64), 2.0 * d, d))
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,16 +116,16 @@ class RecoveryTest:
     within_stars: float
 
     def passes(
-        self, fedmmf: FedMMF, batch: RatingBatch, keys: npt.NDArray[np.uint64], scale: Floats
+        self, method: MaskedMethod, batch: RatingBatch, keys: npt.NDArray[np.uint64], scale: Floats
     ) -> Flags:
         """Return which users pass, bool [n]; see :class:`MaskTest`."""
-        masked, sound = _sound(batch.indptr, fedmmf.masked(batch).ratings, batch.ratings)
+        masked, sound = _sound(batch.indptr, method.masked(batch).ratings, batch.ratings)
         audit = recovery_attack(
             batch.indptr, batch.ratings, masked, scale=scale, within_stars=self.within_stars
         )
         return sound & (audit.attack.per_user() <= self.at_most)
 
-    def work(self, fedmmf: FedMMF, examples: Counts) -> Work:
+    def work(self, method: MaskedMethod, examples: Counts) -> Work:
         """Return the cost of a few passes over the masked ratings, which the update has made anyway."""
         return _scoring(examples.astype(np.float64), _FLOPS_OF_RECOVERY, 2)
 

@@ -7,12 +7,14 @@ from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
+from coordinator.engine.assembly import Assembly
 from coordinator.engine.facts import MetricValue, RoundRow
 from coordinator.results.report.page import report_of
 from coordinator.results.tables.reader import RunTables, open_run
 from coordinator.run import runner
-from coordinator.run.runner import RunOutcome, run_scenario
-from coordinator.scenario.load import load
+from coordinator.run.assembling import assemble
+from coordinator.run.runner import RunOutcome, run_assembled, run_scenario
+from coordinator.scenario.load import LoadedScenario, load
 
 IDEAL_PROFILES = Path(__file__).with_name("ideal_profiles.yaml")
 """Devices and networks without chance, a file for ``fleet.profiles``."""
@@ -53,6 +55,12 @@ class Silent:
     def on_end(self, status: str) -> None:
         """Keep the status."""
         self.status = status
+
+
+def run_loaded(scenario: LoadedScenario, target: Path) -> tuple[RunOutcome, Assembly]:
+    """Run a scenario; return the outcome, and what the run was assembled of."""
+    assembly = assemble(scenario)
+    return run_assembled(scenario, assembly, target=target, observer=Silent()), assembly
 
 
 def run_text(folder: Path, text: str, overrides: Sequence[str] = (), name: str = "run") -> RunOutcome:

@@ -7,15 +7,14 @@ from typing import Any
 
 import numpy as np
 import pytest
-from run_helpers import Silent, rows_of
+from run_helpers import rows_of, run_loaded
 
 from coordinator.engine.assembly import Assembly
 from coordinator.engine.device_evaluation import SumsScale
 from coordinator.engine.device_sums import SUMS, SumsAccumulator
 from coordinator.engine.evaluation import RatingEvaluator, SummedMetrics, _Grouping
 from coordinator.results.tables.reader import open_run
-from coordinator.run.assembling import assemble
-from coordinator.run.runner import RunOutcome, run_assembled
+from coordinator.run.runner import RunOutcome
 from coordinator.scenario.errors import ScenarioError
 from coordinator.scenario.load import LoadedScenario, load
 from coordinator.scenario.rounds_section import Ranking
@@ -41,11 +40,6 @@ def loaded(folder: Path, *settings: str, text: str = SMALL) -> LoadedScenario:
     file = folder / "scenario.yaml"
     file.write_text(text)
     return load(file, settings)
-
-
-def run(scenario: LoadedScenario, target: Path) -> tuple[RunOutcome, Assembly]:
-    assembly = assemble(scenario)
-    return run_assembled(scenario, assembly, target=target, observer=Silent()), assembly
 
 
 def final_metrics(outcome: RunOutcome) -> dict[str, float]:
@@ -83,7 +77,7 @@ def free_metrics(outcome: RunOutcome, assembly: Assembly) -> dict[str, float]:
 @pytest.mark.parametrize("secure", [False, True], ids=["in the clear", "secure sum"])
 def test_what_devices_measure_is_what_the_simulator_measures_on_them(tmp_path: Path, secure: bool) -> None:
     settings = (SECURE, "rounds.count=2") if secure else ()
-    outcome, assembly = run(loaded(tmp_path, *settings), tmp_path / "run")
+    outcome, assembly = run_loaded(loaded(tmp_path, *settings), tmp_path / "run")
     measured, free = final_metrics(outcome), free_metrics(outcome, assembly)
     assert measured.keys() == free.keys() >= {"rmse", "mae", "hr@10", "ndcg@5"}
     for metric, value in free.items():
@@ -92,12 +86,12 @@ def test_what_devices_measure_is_what_the_simulator_measures_on_them(tmp_path: P
 
 def test_clients_of_several_users_measure_for_all_of_them(tmp_path: Path) -> None:
     settings = ("data.users_per_client=3", "evaluation.cohort=20", "rounds.cohort=10")
-    outcome, assembly = run(loaded(tmp_path, *settings), tmp_path / "run")
+    outcome, assembly = run_loaded(loaded(tmp_path, *settings), tmp_path / "run")
     assert final_metrics(outcome) == pytest.approx(free_metrics(outcome, assembly), rel=1e-6)
 
 
 def test_evaluations_cost_time_bytes_and_energy_of_their_own(tmp_path: Path) -> None:
-    outcome, _ = run(loaded(tmp_path), tmp_path / "run")
+    outcome, _ = run_loaded(loaded(tmp_path), tmp_path / "run")
     rounds, devices = rows_of(outcome, "evaluation_rounds"), rows_of(outcome, "device_evaluations")
     assert [row["round"] for row in rounds] == [0, 2, 4]
     for row in rounds:
@@ -120,9 +114,9 @@ def test_evaluations_cost_time_bytes_and_energy_of_their_own(tmp_path: Path) -> 
 def test_waves_and_devices_one_by_one_leave_the_same_rows(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    together, _ = run(loaded(tmp_path), tmp_path / "together")
+    together, _ = run_loaded(loaded(tmp_path), tmp_path / "together")
     monkeypatch.setattr(SimulatedCohort, "foreseeable", False)
-    apart, _ = run(loaded(tmp_path), tmp_path / "apart")
+    apart, _ = run_loaded(loaded(tmp_path), tmp_path / "apart")
     for table in ("evaluations", "evaluation_rounds", "device_evaluations"):
         measured = {"wall_s", "host_rss_bytes"}
         first, second = (
@@ -137,7 +131,7 @@ def test_waves_and_devices_one_by_one_leave_the_same_rows(
 def test_a_cohort_below_its_quorum_gives_no_figures_and_a_row_that_says_why(tmp_path: Path) -> None:
     fault = "faults=[{name: all, vanish: {}, on: {fraction: 100%}, at_stage: report}]"
     settings = (fault, "rounds.count=1", "expect=no-round-completed")
-    outcome, _ = run(loaded(tmp_path, *settings), tmp_path / "run")
+    outcome, _ = run_loaded(loaded(tmp_path, *settings), tmp_path / "run")
     assert rows_of(outcome, "evaluations") == []
     assert {(row["outcome"], row["reason"]) for row in rows_of(outcome, "evaluation_rounds")} == {
         ("abandoned", "quorum")
@@ -159,8 +153,10 @@ def test_noise_is_on_what_devices_measure_and_counts(
     pytest.importorskip("dp_accounting")
     privacy = f"privacy={{mechanism: {mechanism}, clip_norm: 0.5, noise_multiplier: 1, delta: 1e-5}}"
     base = ("learning.weighting=uniform", "rounds.count=1", *more)
-    noisy, assembly = run(loaded(tmp_path, privacy, *base, "evaluation.cohort=100"), tmp_path / "noisy")
-    alone, _ = run(loaded(tmp_path, privacy, *base, *BY_SIMULATOR), tmp_path / "alone")
+    noisy, assembly = run_loaded(
+        loaded(tmp_path, privacy, *base, "evaluation.cohort=100"), tmp_path / "noisy"
+    )
+    alone, _ = run_loaded(loaded(tmp_path, privacy, *base, *BY_SIMULATOR), tmp_path / "alone")
     (trained,) = rows_of(alone, "rounds")
     rounds = rows_of(noisy, "evaluation_rounds")
     spent = [row["epsilon"] for row in rounds]
@@ -190,7 +186,7 @@ def test_methods_that_keep_rows_draw_items_or_only_rank_are_measured_alike(
     tmp_path: Path, learning: str, settings: tuple[str, ...]
 ) -> None:
     text = SMALL.replace(LEARNING, f"learning: {learning}\n")
-    outcome, assembly = run(loaded(tmp_path, "rounds.count=1", *settings, text=text), tmp_path / "run")
+    outcome, assembly = run_loaded(loaded(tmp_path, "rounds.count=1", *settings, text=text), tmp_path / "run")
     assert final_metrics(outcome) == pytest.approx(free_metrics(outcome, assembly), rel=1e-6, abs=1e-6)
 
 

@@ -8,14 +8,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-from run_helpers import Silent, rows_of
+from run_helpers import rows_of, run_loaded
 
 from coordinator.engine.assembly import Assembly
 from coordinator.engine.device_sums import SUMS
 from coordinator.engine.mean_query import CountsAndSums, MeanScale
 from coordinator.results.tables.reader import open_run
-from coordinator.run.assembling import assemble
-from coordinator.run.runner import RunOutcome, run_assembled
+from coordinator.run.runner import RunOutcome
 from coordinator.scenario.errors import ScenarioError
 from coordinator.scenario.load import LoadedScenario, load
 from coordinator.simulation.backend import SimulatedCohort
@@ -48,11 +47,6 @@ def loaded(folder: Path, *settings: str, text: str = SMALL) -> LoadedScenario:
     return load(file, settings)
 
 
-def run(scenario: LoadedScenario, target: Path) -> tuple[RunOutcome, Assembly]:
-    assembly = assemble(scenario)
-    return run_assembled(scenario, assembly, target=target, observer=Silent()), assembly
-
-
 def said(outcome: RunOutcome) -> dict[str, Any]:
     """Return what the manifest says of the mean; the summary says the same."""
     files = [json.loads((outcome.directory / name).read_text()) for name in ("manifest.json", "summary.json")]
@@ -79,7 +73,7 @@ def free_ratings(assembly: Assembly, devices: list[int]) -> np.ndarray[Any, Any]
 @pytest.mark.parametrize("secure", [False, True], ids=["in the clear", "secure sum"])
 def test_devices_say_the_mean_of_their_training_ratings(tmp_path: Path, secure: bool) -> None:
     settings = (SECURE, "rounds.count=1") if secure else ()
-    outcome, assembly = run(loaded(tmp_path, *settings), tmp_path / "run")
+    outcome, assembly = run_loaded(loaded(tmp_path, *settings), tmp_path / "run")
     devices, found = answered(outcome), said(outcome)
     ratings = free_ratings(assembly, devices)
     assert found["value"] == pytest.approx(ratings.mean(), abs=1e-6)
@@ -92,7 +86,7 @@ def test_devices_say_the_mean_of_their_training_ratings(tmp_path: Path, secure: 
 
 
 def test_a_query_costs_time_bytes_and_energy_of_its_own_before_the_first_round(tmp_path: Path) -> None:
-    outcome, _ = run(loaded(tmp_path), tmp_path / "run")
+    outcome, _ = run_loaded(loaded(tmp_path), tmp_path / "run")
     (query,) = rows_of(outcome, "evaluation_rounds")
     assert (query["round"], query["outcome"], query["invited"]) == (-3, "completed", 60)
     mine = rows_of(outcome, "device_evaluations")
@@ -132,12 +126,12 @@ def test_a_method_trains_as_if_the_mean_had_been_stated(
 ) -> None:
     before = SMALL[SMALL.index("learning:") : SMALL.index("rounds:")]
     text = SMALL.replace(before, f"learning: {learning}\n")
-    asked, _ = run(loaded(tmp_path, *settings, text=text), tmp_path / "asked")
+    asked, _ = run_loaded(loaded(tmp_path, *settings, text=text), tmp_path / "asked")
     public = f"data.public={{clients: 120, items: 150, rating_mean: {said(asked)['value']!r}}}"
     settings = (*settings, "data.mean_query=null")
-    stated, _ = run(loaded(tmp_path, *settings, public, text=text), tmp_path / "stated")
+    stated, _ = run_loaded(loaded(tmp_path, *settings, public, text=text), tmp_path / "stated")
     assert said(stated)["from"] == "public"
-    other, _ = run(loaded(tmp_path, *settings, text=text), tmp_path / "other")
+    other, _ = run_loaded(loaded(tmp_path, *settings, text=text), tmp_path / "other")
     assert said(other)["from"] == "data"
     assert said(other)["value"] != said(asked)["value"]
     first, second, third = (
@@ -152,7 +146,7 @@ def test_a_method_trains_as_if_the_mean_had_been_stated(
 
 
 def test_ratings_are_cut_off_at_the_range_on_the_device(tmp_path: Path) -> None:
-    outcome, assembly = run(loaded(tmp_path, "data.mean_query.range=[3, 4]", SECURE), tmp_path / "run")
+    outcome, assembly = run_loaded(loaded(tmp_path, "data.mean_query.range=[3, 4]", SECURE), tmp_path / "run")
     ratings = free_ratings(assembly, answered(outcome))
     assert said(outcome)["value"] == pytest.approx(np.clip(ratings, 3, 4).mean(), abs=1e-6)
     assert said(outcome)["value"] != pytest.approx(ratings.mean(), abs=1e-3)
@@ -160,7 +154,7 @@ def test_ratings_are_cut_off_at_the_range_on_the_device(tmp_path: Path) -> None:
 
 def test_clients_of_several_users_say_the_mean_of_them_all(tmp_path: Path) -> None:
     settings = ("data.users_per_client=3", "data.mean_query.cohort=20", "rounds.cohort=10")
-    outcome, assembly = run(loaded(tmp_path, *settings), tmp_path / "run")
+    outcome, assembly = run_loaded(loaded(tmp_path, *settings), tmp_path / "run")
     ratings = free_ratings(assembly, answered(outcome))
     assert said(outcome)["value"] == pytest.approx(ratings.mean(), abs=1e-6)
     assert said(outcome)["ratings"] == len(ratings)
@@ -169,7 +163,7 @@ def test_clients_of_several_users_say_the_mean_of_them_all(tmp_path: Path) -> No
 @pytest.mark.parametrize("stage", ["share-keys", "masked-input", "unmask"])
 def test_the_mean_is_that_of_the_devices_that_stay(tmp_path: Path, stage: str) -> None:
     settings = (SECURE, "secure_aggregation.dropout=30%", FAULT.format("15%", stage), "rounds.count=1")
-    outcome, assembly = run(loaded(tmp_path, *settings), tmp_path / "run")
+    outcome, assembly = run_loaded(loaded(tmp_path, *settings), tmp_path / "run")
     (query,) = rows_of(outcome, "evaluation_rounds")
     assert query["outcome"] == "completed"
     struck = [row for row in rows_of(outcome, "faults") if row["round"] < 0]
@@ -184,7 +178,7 @@ def test_the_mean_is_that_of_the_devices_that_stay(tmp_path: Path, stage: str) -
 
 def test_a_query_that_comes_to_no_sum_is_repeated_and_then_ends_the_run(tmp_path: Path) -> None:
     settings = (FAULT.format("100%", "report"), "expect=no-round-completed")
-    outcome, _ = run(loaded(tmp_path, *settings), tmp_path / "run")
+    outcome, _ = run_loaded(loaded(tmp_path, *settings), tmp_path / "run")
     assert [(row["round"], row["outcome"]) for row in rows_of(outcome, "evaluation_rounds")] == [
         (-3, "abandoned"),
         (-2, "abandoned"),
@@ -199,7 +193,7 @@ def test_a_query_that_comes_to_no_sum_is_repeated_and_then_ends_the_run(tmp_path
 def test_a_second_query_may_come_to_the_sum_that_the_first_did_not(tmp_path: Path) -> None:
     # The coordinator is down while the first is under way.
     crash = "faults=[{name: down, at: 1 s, for: 30 s, coordinator_crash: {}}]"
-    outcome, assembly = run(loaded(tmp_path, crash), tmp_path / "run")
+    outcome, assembly = run_loaded(loaded(tmp_path, crash), tmp_path / "run")
     assert [(row["round"], row["outcome"]) for row in rows_of(outcome, "evaluation_rounds")] == [
         (-3, "abandoned"),
         (-2, "completed"),
@@ -224,8 +218,8 @@ def test_noise_is_on_what_devices_say_and_counts(
     pytest.importorskip("dp_accounting")
     privacy = f"privacy={{mechanism: {mechanism}, clip_norm: 0.5, noise_multiplier: 1, delta: 1e-5}}"
     settings = (privacy, "learning.weighting=uniform", "rounds.count=1", "data.mean_query.cohort=120", *more)
-    noisy, assembly = run(loaded(tmp_path, *settings), tmp_path / "noisy")
-    alone, _ = run(loaded(tmp_path, *settings, "data.mean_query=null"), tmp_path / "alone")
+    noisy, assembly = run_loaded(loaded(tmp_path, *settings), tmp_path / "noisy")
+    alone, _ = run_loaded(loaded(tmp_path, *settings, "data.mean_query=null"), tmp_path / "alone")
     (query,) = rows_of(noisy, "evaluation_rounds")
     (trained,) = rows_of(alone, "rounds")
     (after,) = rows_of(noisy, "rounds")
@@ -244,9 +238,9 @@ def test_noise_is_on_what_devices_say_and_counts(
 def test_the_same_seed_gives_the_same_mean_and_rows_by_waves_or_one_by_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    first, _ = run(loaded(tmp_path), tmp_path / "first")
+    first, _ = run_loaded(loaded(tmp_path), tmp_path / "first")
     monkeypatch.setattr(SimulatedCohort, "foreseeable", False)
-    second, _ = run(loaded(tmp_path), tmp_path / "second")
+    second, _ = run_loaded(loaded(tmp_path), tmp_path / "second")
     assert said(first) == said(second)
     digests = {open_run(one.directory).manifest["digest"] for one in (first, second)}
     assert len(digests) == 1

@@ -52,15 +52,18 @@ class FaultsOfRun:
             for number, fault in enumerate(scenario.faults)
             if fault.on.fixed
         }
+        self.drawn: Drawn | None = None
+        """Of a part of a round: whom faults strike in all of it; None: they are drawn for each round."""
 
-    def strike(self, phase: str, setting: Setting, drawn: Drawn | None = None) -> RoundFaults | None:
+    def strike(self, phase: str, setting: Setting) -> RoundFaults | None:
         """Let the faults of a phase strike a round; None where none has an effect on it.
 
         Faults that change the plan of the round do so here. A fault draws its exact share anew in every
-        round, unless its victims are fixed. For a part of a round, ``drawn`` has the victims of all of it.
+        round, unless its victims are fixed.
         """
         found: RoundFaults | None = None
-        for number, slots in self.draw(phase, setting) if drawn is None else _within(drawn, setting.ids):
+        drawn = self.draw(phase, setting) if self.drawn is None else _within(self.drawn, setting.ids)
+        for number, slots in drawn:
             fault = self.faults[number]
             if found is None:
                 found = RoundFaults()
@@ -74,7 +77,7 @@ class FaultsOfRun:
         return None if found is None or found.empty else found
 
     def draw(self, phase: str, setting: Setting) -> Iterator[tuple[int, Ids]]:
-        """Yield the faults of a phase that can strike a round, and the slots of whom each does."""
+        """Yield the number of each fault that can strike a round of a phase, and the slots of its victims."""
         for number in self._of_phase[phase]:
             fault = self.faults[number]
             timed_crash = fault.kind.crashes and fault.at is not None
@@ -84,7 +87,7 @@ class FaultsOfRun:
 
 
 def _within(drawn: Drawn, ids: Ids) -> Iterator[tuple[int, Ids]]:
-    """Yield the faults that were drawn, and the slots of whom each strikes among ``ids``."""
+    """Yield the number of each fault that was drawn, and the slots of its victims among ``ids``."""
     for number, struck in drawn:
         yield number, np.flatnonzero(np.isin(ids, struck))
 
