@@ -24,6 +24,7 @@ import socket
 import subprocess
 import sys
 import time
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -337,10 +338,25 @@ def check_rounds(tables: RunTables, journal: Journal, findings: Findings) -> Non
     devices = tables.read("device_rounds").to_pylist()
     assert len({(row["round"], row["device"]) for row in devices}) == len(devices)
     assert len(devices) == sum(row["invited"] for row in row_of.values())
-    evaluated = tables.read("evaluations")["round"].to_pylist()
-    assert set(evaluated) == {0, *(number for number in numbers if number % 5 == 0)}
-    per_evaluation = evaluated.count(0)
-    assert all(evaluated.count(number) == per_evaluation for number in set(evaluated))
+    check_evaluations(tables, {0, *(number for number in numbers if number % 5 == 0)}, findings.kills)
+
+
+def check_evaluations(tables: RunTables, due: set[int], kills: int) -> None:
+    """Assert that each evaluation has its values, once, or is one that a kill cut short.
+
+    Devices answer no evaluation twice, so one that they had answered before the kill is abandoned after it.
+    """
+    evaluated = Counter(tables.read("evaluations")["round"].to_pylist())
+    assert len(set(evaluated.values())) == 1, "each has as many values as any other"
+    held = tables.read("evaluation_rounds", ["round", "outcome", "reason"]).to_pylist()
+    assert {row["round"] for row in held} == due
+    completed = {row["round"] for row in held if row["outcome"] == "completed"}
+    assert evaluated.keys() <= completed
+    lost = due - evaluated.keys()
+    assert len(lost) <= kills
+    abandoned = [row for row in held if row["outcome"] != "completed"]
+    assert lost <= {row["round"] for row in abandoned}
+    assert all(row["reason"] == "quorum" for row in abandoned), abandoned
 
 
 def main() -> None:
