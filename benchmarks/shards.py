@@ -8,7 +8,8 @@ wall        whole runs of FedRecon and FedNCF, 10,000 of 10⁶ devices a round, 
 one         CPU time of a round in one shard beside that of an unsharded run, fixed costs taken out by a
             second, shorter run; medians of --repeat pairs that alternate
 kill        runs in three shards of which a random one is killed at random moments, --repeat times
-swarm       --scenarios random scenarios unsharded and in --shards N
+swarm       --scenarios random scenarios, from number --first on, unsharded and in --shards N; all that
+            differ are named
 fleet       one round of --devices devices with 10 ratings each, 10⁵ invited: the coordinator's half first,
             then shard after shard, each in a process that ends before the next; wall time and peak memory
 """
@@ -29,13 +30,15 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from coordinator.cluster.base import Cluster, Worker
+from coordinator.cluster.local import LocalCluster
 from coordinator.cluster.opening import ClusterChoice
 from coordinator.engine.invitations import Invitations
 from coordinator.engine.progress import RunObserver
@@ -45,10 +48,11 @@ from coordinator.results.tables.reader import open_run
 from coordinator.run.assembling import assemble
 from coordinator.run.on_cluster import sharded
 from coordinator.run.runner import run_scenario
-from coordinator.run.shards import Shard
+from coordinator.run.shards import Shard, ShardedTime
 from coordinator.scenario.load import LoadedScenario, load_text
 from coordinator.scenario.sharding import can_be_sharded
-from coordinator.simulation.parts import Part
+from coordinator.simulation.parts import Part, PartResult
+from coordinator.simulation.sharded import CoupledRoundsError
 from coordinator.swarm.generator import document, text_of
 from edge.crypto.entropy import SecretSource
 
@@ -195,21 +199,73 @@ def kill(repeat: int, seed: int) -> None:
     print(f"{repeat} runs, {total} shards killed, the same digests")
 
 
-def swarm(scenarios: int, shards: int, seed: int) -> None:
+class LastingShard:
+    """The shard of one run after the other: to start a process takes longer than a small run."""
+
+    def begin(self, loaded: LoadedScenario) -> None:
+        """Become the shard of a run."""
+        self._shard = Shard(loaded)
+
+    def simulate(self, part: Part) -> PartResult:
+        """Simulate a part."""
+        return self._shard.simulate(part)
+
+
+class LastingShards:
+    """Workers that are the shards of a run for now."""
+
+    def __init__(self, cluster: Cluster, workers: Sequence[Worker], loaded: LoadedScenario) -> None:
+        self._cluster = cluster
+        self._workers = workers
+        cluster.gather(cluster.call_all(workers, "begin", loaded))
+
+    @property
+    def count(self) -> int:
+        """How many there are."""
+        return len(self._workers)
+
+    def simulate(self, parts: Mapping[int, Part]) -> Mapping[int, PartResult]:
+        """Simulate parts, each on its shard."""
+        calls = [
+            self._cluster.call(self._workers[number], "simulate", part) for number, part in parts.items()
+        ]
+        return dict(zip(parts, self._cluster.gather(calls), strict=True))
+
+
+def swarm(scenarios: int, shards: int, seed: int, first: int) -> None:
     """Compare random scenarios."""
-    same = coupled = 0
-    with tempfile.TemporaryDirectory() as folder:
-        for number in range(scenarios):
-            loaded, digests = load_text(text_of(document(seed, number)), f"swarm-{number}"), []
+    same = refused = coupled = 0
+    different: list[int] = []
+    with LocalCluster(shards) as cluster, tempfile.TemporaryDirectory() as folder:
+        workers = [cluster.start(f"shard-{number}", LastingShard) for number in range(shards)]
+        for number in range(first, first + scenarios):
+            loaded = load_text(text_of(document(seed, number)), f"swarm-{number}")
             if not can_be_sharded(loaded):
+                refused += 1
+                continue
+            whole = run(loaded, 0, Path(folder) / f"{number}-whole", RunObserver())
+            conductor = ShardedTime(shards=LastingShards(cluster, workers, loaded))
+            try:
+                parts = run_scenario(
+                    loaded,
+                    target=Path(folder) / f"{number}-parts",
+                    observer=RunObserver(),
+                    conductor=conductor,
+                ).directory
+            except CoupledRoundsError:
                 coupled += 1
                 continue
-            for count in (0, shards):
-                directory = run(loaded, count, Path(folder) / f"{number}-{count}", RunObserver())
-                digests.append({"digest": open_run(directory).manifest["digest"]})
-            require_same(*digests)
-            same += 1
-    print(f"{same} scenarios are the same in {shards} shards; {coupled} cannot be run in shards")
+            if open_run(whole).manifest["digest"] == open_run(parts).manifest["digest"]:
+                same += 1
+            else:
+                different.append(number)
+                print(f"scenario {number} of seed {seed} differs in {shards} shards", flush=True)
+    print(
+        f"{same} scenarios are the same in {shards} shards, {len(different)} differ; {coupled} ended because"
+        f" rounds met on the coordinator's link; {refused} cannot be run in shards"
+    )
+    if different:
+        raise SystemExit(1)
 
 
 def apart(work: Callable[..., dict[str, Any]], *arguments: Any) -> dict[str, Any]:
@@ -294,6 +350,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=20)
     parser.add_argument("--repeat", type=int, default=5)
     parser.add_argument("--scenarios", type=int, default=500)
+    parser.add_argument("--first", type=int, default=0)
     parser.add_argument("--devices", type=int, default=10**8)
     parser.add_argument("--seed", type=int, default=5)
     asked = parser.parse_args()
@@ -305,7 +362,7 @@ def main() -> None:
         case "kill":
             kill(asked.repeat, asked.seed)
         case "swarm":
-            swarm(asked.scenarios, asked.shards, asked.seed)
+            swarm(asked.scenarios, asked.shards, asked.seed, asked.first)
         case "fleet":
             fleet(asked.devices, asked.shards)
         case _:

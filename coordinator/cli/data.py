@@ -1,4 +1,4 @@
-"""``data``: what a file of ratings holds, before any scenario names it."""
+"""``data``: what a file of ratings holds, before any scenario names it; ratings prepared for many runs."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from pathlib import Path
 import click
 import numpy as np
 
-from coordinator.scenario.data_section import FileRatings
+from coordinator.scenario.data_section import FileRatings, ParquetRatings
 from coordinator.scenario.dump import yaml_lines
 from coordinator.scenario.load import load_text
-from coordinator.scenario.ratings import read_file
+from coordinator.scenario.ratings import prepare_file, read_file
 from device_profiles.documents import Node
 from edge.data.store import RatingStore
 from edge.data.table.formats import TABLE
@@ -30,17 +30,39 @@ learning: {algorithm: fedrecon}
 rounds: {count: 1, cohort: 1, deadline: 1 min}
 """
 """What a scenario needs besides data."""
+_LATER = ParquetRatings.model_fields.keys() - {"source", "path", "on_bad_row", "duplicates"}
+"""The settings of ratings that say nothing of how a file is read."""
 
 
-def data(file: Path, settings: tuple[str, ...]) -> None:
+def show(file: Path, settings: tuple[str, ...]) -> None:
     """Print what a file of ratings holds, and the section that reads it."""
     read, written = read_with(file, settings)
     for line in (*_lines(read), "", *_yaml(written, read)):
         click.echo(line)
 
 
+def prepare(file: Path, target: Path, settings: tuple[str, ...]) -> None:
+    """Write a folder of prepared ratings, and print the section that reads it."""
+    section, path, written = _section(file, settings)
+    facts = prepare_file(section, path, target)
+    click.echo(facts.line())
+    for warning in facts.warnings:
+        click.echo(f"warning: {warning}")
+    click.echo()
+    # How the file was read is done with; what is made of ratings remains.
+    left = {key: value for key, value in written.items() if key in _LATER}
+    for line in yaml_lines({"data": {"source": "parquet", "path": str(target), **left}}):
+        click.echo(line)
+
+
 def read_with(file: Path, settings: Sequence[str]) -> tuple[RatingsFile, dict[str, Node]]:
     """Read ratings as settings of the command line say; return them and the section ``data`` that does so."""
+    section, path, written = _section(file, settings)
+    return read_file(section, path), written
+
+
+def _section(file: Path, settings: Sequence[str]) -> tuple[FileRatings, Path, dict[str, Node]]:
+    """Return the section ``data`` that reads a file so, where the file is, and the section as written."""
     for setting in settings:
         if not re.match(r"data\s*[.=]", setting):
             raise click.UsageError(f"--set {setting}: here settings say how ratings are read, data.…=…")
@@ -51,7 +73,7 @@ def read_with(file: Path, settings: Sequence[str]) -> tuple[RatingsFile, dict[st
         raise click.UsageError(f"data.source {section.source!r} reads no file; leave it out")
     written = loaded.document.root["data"]
     assert isinstance(written, dict)
-    return read_file(section, loaded.resolve(("data", "path"))), written
+    return section, loaded.resolve(("data", "path")), written
 
 
 def _lines(read: RatingsFile) -> Iterator[str]:

@@ -124,6 +124,20 @@ class Verbs(click.Group):
         return super().resolve_command(ctx, args)
 
 
+class FileVerbs(Verbs):
+    """Verbs of which ``show`` is meant where a file stands in place of one."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Write ``show`` before what is no verb and no help."""
+        if args and args[0] not in (*self.commands, *ctx.help_option_names):
+            args = ["show", *args]
+        return super().parse_args(ctx, args)
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        """Offer verbs, options and files."""
+        return [*super().shell_complete(ctx, incomplete), CompletionItem(incomplete, type="file")]
+
+
 def _summary(verb: click.Command) -> str:
     return verb.get_short_help_str(limit=1000)
 
@@ -239,16 +253,40 @@ def scenarios() -> None:
     """
 
 
-@cli.command
+@cli.group(cls=FileVerbs)
+def data() -> None:
+    """Show what a file of ratings holds and the YAML to read it, or prepare it for many runs.
+
+    'recfleet data FILE' is 'recfleet data show FILE'.
+    """
+
+
+@data.command("show")
 @click.argument("file", type=_FILE_OR_FOLDER)
 @setting_option
 @plugin_option
-@works_in("coordinator.cli.data:data")
-def data() -> None:
+@works_in("coordinator.cli.data:show")
+def show_data() -> None:
     """Show what a file of ratings holds, and the YAML to read it.
 
     FILE is a file or a folder of parts: CSV or other delimited text, JSON lines, Parquet, compressed or not.
     How it is read can be given as in a scenario, such as --set data.columns.user=2 or --set data.decimal=,.
+    """
+
+
+@data.command("prepare")
+@click.argument("file", type=_FILE_OR_FOLDER)
+@click.option(
+    "-o", "--output", "target", required=True, type=_FOLDER, metavar="DIR", help="The folder to write."
+)
+@setting_option
+@plugin_option
+@works_in("coordinator.cli.data:prepare")
+def prepare_data() -> None:
+    """Write ratings to a folder as Parquet sorted by user, and show the YAML to read it.
+
+    Runs from the folder have the results of runs from FILE. FILE, and how it is read, are as for 'recfleet
+    data'; it may be larger than memory.
     """
 
 

@@ -126,6 +126,7 @@ class Cluster(ABC):
         factory: Callable[..., object],
         *arguments: Any,
         environment: Mapping[str, str] | None = None,
+        reserves: bool = True,
     ) -> Worker:
         """Start a worker, without waiting for it.
 
@@ -134,11 +135,14 @@ class Cluster(ABC):
         name : in logs and errors.
         factory, arguments : what makes it, there; a class or function of a module.
         environment : variables that its process has beside those of this one.
+        reserves : whether it waits for a processor of its own, where the engine gives them out. One that the
+            others wait for, and that replaces a lost one, might wait for ever: its node may be gone.
         """
         if len(self.workers) >= self.limit:
             raise LocalProtocolError(f"{name} would be one worker more than the {self.limit} asked for")
         worker = Worker(name)
-        self._start(worker, pickle.dumps((factory, arguments), PICKLE_PROTOCOL), dict(environment or {}))
+        made_by = pickle.dumps((factory, arguments), PICKLE_PROTOCOL)
+        self._start(worker, made_by, dict(environment or {}), reserves=reserves)
         self._workers.append(worker)
         return worker
 
@@ -207,7 +211,9 @@ class Cluster(ABC):
         self.close()
 
     @abstractmethod
-    def _start(self, worker: Worker, made_by: bytes, environment: Mapping[str, str]) -> None:
+    def _start(
+        self, worker: Worker, made_by: bytes, environment: Mapping[str, str], *, reserves: bool
+    ) -> None:
         """Start a worker; ``made_by`` is its pickled factory with its arguments."""
 
     @abstractmethod

@@ -135,7 +135,9 @@ class LocalCluster(Cluster):
         super().__init__(limit)
         self._processes: dict[Worker, _Process] = {}
 
-    def _start(self, worker: Worker, made_by: bytes, environment: Mapping[str, str]) -> None:
+    def _start(
+        self, worker: Worker, made_by: bytes, environment: Mapping[str, str], *, reserves: bool
+    ) -> None:
         self._processes[worker] = _Process(worker, made_by, environment)
 
     def _submit(self, calls: Sequence[Call], request: bytes) -> None:

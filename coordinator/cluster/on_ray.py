@@ -146,7 +146,7 @@ class RayCluster(Cluster):
             first_line = str(error).partition("\n")[0]
             raise ClusterError(
                 f"no Ray cluster at {address!r} that takes this process: {first_line}; start one with "
-                "'ray start --head', and give this process the cluster's token, if it has one"
+                "'ray start --head'; if it asks for a token, set RAY_AUTH_MODE=token and RAY_AUTH_TOKEN_PATH"
                 if address is not None
                 else f"Ray cannot be started: {first_line}"
             ) from error
@@ -155,10 +155,12 @@ class RayCluster(Cluster):
                 # Ray ends the process; what goes on shall end in order.
                 signal.signal(signal.SIGTERM, terminate)
 
-    def _start(self, worker: Worker, made_by: bytes, environment: Mapping[str, str]) -> None:
+    def _start(
+        self, worker: Worker, made_by: bytes, environment: Mapping[str, str], *, reserves: bool
+    ) -> None:
         passed = {name: value for name, value in os.environ.items() if name.startswith(_PASSED)}
         actor = self._class.options(
-            num_cpus=self._share,
+            num_cpus=self._share if reserves else 0,
             max_restarts=0,
             scheduling_strategy="SPREAD",
             runtime_env={"env_vars": {**passed, **environment}},

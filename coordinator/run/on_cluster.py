@@ -45,8 +45,9 @@ class ClusterShards:
         """How many there are."""
         return len(self._workers)
 
-    def _start(self, number: int) -> Worker:
-        return self._cluster.start(f"shard-{number}", Shard, self._loaded)
+    def _start(self, number: int, *, again: bool = False) -> Worker:
+        # All wait for one that is started again, and its node may be gone, with the room that there was.
+        return self._cluster.start(f"shard-{number}", Shard, self._loaded, reserves=not again)
 
     def simulate(self, parts: Mapping[int, Part]) -> Mapping[int, PartResult]:
         """Simulate parts, each on its shard.
@@ -78,7 +79,7 @@ class ClusterShards:
                 " the scenario again, with fewer shards if this host is short of memory"
             ) from lost
         _LOGGER.warning("shard %d was lost (%s): it is started again", number, lost.how)
-        self._workers[number] = self._start(number)
+        self._workers[number] = self._start(number, again=True)
 
 
 @contextmanager

@@ -28,7 +28,7 @@ from edge.data.synthetic import generate_ratings, synthetic_features
 # Readers of files are imported where they are used, and pyarrow with them: made up ratings need neither.
 if TYPE_CHECKING:
     from edge.data.table.files import Rows
-    from edge.data.table.reading import RatingsFile
+    from edge.data.table.reading import RatingsFile, TableFacts
 
 
 def file_facts(read: RatingsFile, kept: RatingStore) -> dict[str, Any]:
@@ -57,12 +57,27 @@ def read_file(data: FileRatings, path: Path) -> RatingsFile:
 
     Raises
     ------
-    DataError : they cannot be read.
+    DataError : they cannot be read, or are not those that were prepared.
     PluginError : the code of a reader that is not built in failed.
     """
+    from edge.data.table.prepared import check_prepared  # noqa: PLC0415
     from edge.data.table.reading import read_ratings  # noqa: PLC0415
 
+    check_prepared(path)
     return read_ratings(path, data.source, data.options(), _rows_of(data, path))
+
+
+def prepare_file(data: FileRatings, path: Path, target: Path) -> TableFacts:
+    """Write the ratings at a path, read as a section says, to a folder that is prepared.
+
+    Raises
+    ------
+    DataError : they cannot be read, or there is something at the target.
+    PluginError : the code of a reader that is not built in failed.
+    """
+    from edge.data.table.prepared import prepare_ratings  # noqa: PLC0415
+
+    return prepare_ratings(path, target, data.source, data.options(), _rows_of(data, path))
 
 
 def _rows_of(data: FileRatings, path: Path) -> Rows | None:

@@ -144,3 +144,40 @@ def test_pairs_without_a_rating_need_a_word(in_folder: Path, capsys: pytest.Capt
     assert execute(["run", scenario, "--out", "out", *said]) == 0
     (read,) = lines_of(capsys.readouterr().out, "data: ")
     assert "360 pairs of 30 users and 12 items" in read
+
+
+def test_runs_from_prepared_ratings_are_those_from_the_file(
+    ratings: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    read = ["data.on_bad_row=skip", "data.duplicates=mean", "data.min_item=2"]
+    assert (
+        execute(["data", "prepare", "ratings.csv", "-o", "out/p", *(f"--set={text}" for text in read)]) == 0
+    )
+    line, _, section = capsys.readouterr().out.partition("\n\n")
+    assert line == (
+        "ratings.csv (table): 360 ratings of 30 users and 12 items; columns user = user_id, item = item_id, "
+        "rating, time = timestamp; left out an unnamed index column; 1 bad row skipped; 1 duplicate, their "
+        "mean taken"
+    )
+    assert section == "data:\n  source: parquet\n  path: out/p\n  min_item: 2\n"
+    assert execute(["run", _scenario(section), "--out", "prepared"]) == 0
+    scenario = _scenario(
+        "data: {source: table, path: ratings.csv, on_bad_row: skip, duplicates: mean, min_item: 2}\n"
+    )
+    assert execute(["run", scenario, "--out", "whole"]) == 0
+    assert execute(["diff", "prepared", "whole"]) == 0
+    digests = [json.loads(Path(run, "manifest.json").read_text())["digest"] for run in ("prepared", "whole")]
+    assert digests[0] == digests[1]
+
+
+def test_prepared_ratings_that_were_changed_are_refused(
+    ratings: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert execute(["data", "prepare", "ratings.csv", "-o", "p", "--set", "data.on_bad_row=skip"]) == 0
+    with Path("p/ratings.parquet").open("ab") as stream:
+        stream.write(b"more")
+    for verb in (["data", "p"], ["run", _scenario("data: {source: parquet, path: p}\n"), "--out", "out"]):
+        assert execute(verb) == 2
+        assert "p/ratings.parquet: is not what _manifest.json was written with" in capsys.readouterr().err
+    assert execute(["data", "prepare", "ratings.csv", "-o", "p"]) == 2
+    assert "p: is there already" in capsys.readouterr().err

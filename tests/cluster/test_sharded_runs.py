@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
+import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TypeAlias
 
 import pytest
+from cluster_helpers import NEEDS_RAY
 
 from coordinator.cluster.base import Cluster, Worker
 from coordinator.cluster.local import LocalCluster
@@ -22,6 +25,7 @@ from coordinator.scenario.load import LoadedScenario, load
 from coordinator.simulation.parts import Part, PartResult
 
 Deaths: TypeAlias = Mapping[int, tuple[int, ...]]
+LOST_NODE = Path(__file__).parent / "lost_node.py"
 QUICKSTART = Path(__file__).resolve().parents[2] / "scenarios" / "quickstart.yaml"
 
 
@@ -63,9 +67,9 @@ class DyingShards(ClusterShards):
         self._folder, self._deaths = folder, deaths
         super().__init__(cluster, loaded, count)
 
-    def _start(self, number: int) -> Worker:
+    def _start(self, number: int, *, again: bool = False) -> Worker:
         arguments = (self._loaded, self._folder, number, self._deaths)
-        return self._cluster.start(f"shard-{number}", DyingShard, *arguments)
+        return self._cluster.start(f"shard-{number}", DyingShard, *arguments, reserves=not again)
 
 
 def loaded_short(rounds: int = 4) -> LoadedScenario:
@@ -111,6 +115,16 @@ def test_shards_that_are_killed_change_nothing(
         sharded = run(loaded, tmp_path / "sharded", ShardedTime(shards=shards))
     assert len(list(folder.iterdir())) == sum(map(len, deaths.values()))
     assert_same_run(run(loaded, tmp_path / "whole"), sharded)
+
+
+@pytest.mark.slow
+def test_a_run_goes_on_without_a_node_that_is_lost(tmp_path: Path) -> None:
+    pytest.importorskip("ray", reason=NEEDS_RAY)
+    command = [sys.executable, str(LOST_NODE), str(tmp_path)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=600)
+    assert done.returncode == 0, done.stderr
+    assert "shard 1 was lost" in done.stderr or "shard 0 was lost" in done.stderr
+    assert_same_run(tmp_path / "whole", tmp_path / "shards")
 
 
 def test_a_shard_that_is_lost_too_often_ends_the_run(tmp_path: Path, folder: Path) -> None:

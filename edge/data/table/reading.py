@@ -56,16 +56,15 @@ Bools = npt.NDArray[np.bool_]
 
 
 @dataclass(frozen=True, slots=True)
-class RatingsFile:
-    """What a reader made of a file or folder.
+class TableFacts:
+    """What a reader found in a file or folder, the ratings themselves aside.
 
     Attributes
     ----------
-    store : the ratings; users and items are indexed in ascending order of their original ids (numerically
-        when every id is a whole number, otherwise by code point).
     path : the file read, the first of several.
     format : name of the format, as accepted by ``read_ratings``.
     rows : ratings in the files, those that were skipped aside.
+    ratings, users, items : how many there are, without duplicates.
     duplicates : rows dropped because the same user rated the same item again.
     files : number of files.
     columns : by role, what its column is called; without ``rating`` the feedback is implicit and all ratings
@@ -78,10 +77,12 @@ class RatingsFile:
     duplicates_rule : what became of duplicates.
     """
 
-    store: RatingStore
     path: Path
     format: str
     rows: int
+    ratings: int
+    users: int
+    items: int
     duplicates: int
     files: int
     columns: Mapping[str, str]
@@ -99,15 +100,14 @@ class RatingsFile:
 
     def line(self) -> str:
         """Return what was read in one line, warnings aside."""
-        store = self.store
         name = self.path.name if self.files == 1 else f"{self.files} files of {self.path.parent.name}"
         taken = ", ".join(
             role if role == column else f"{role} = {column}" for role, column in self.columns.items()
         )
         counts = (
-            (store.n_ratings, "pair" if self.implicit else "rating"),
-            (store.n_users, "user"),
-            (store.n_items, "item"),
+            (self.ratings, "pair" if self.implicit else "rating"),
+            (self.users, "user"),
+            (self.items, "item"),
         )
         ratings, users, items = (f"{count:,} {what}{'' if count == 1 else 's'}" for count, what in counts)
         said = [
@@ -124,6 +124,19 @@ class RatingsFile:
         if self.implicit:
             said.append("no rating column: implicit feedback")
         return "; ".join((*said, *self.notes))
+
+
+@dataclass(frozen=True, slots=True)
+class RatingsFile(TableFacts):
+    """What a reader made of a file or folder.
+
+    Attributes
+    ----------
+    store : the ratings; users and items are indexed in ascending order of their original ids (numerically
+        when every id is a whole number, otherwise by code point).
+    """
+
+    store: RatingStore
 
 
 def read_ratings(
@@ -164,6 +177,28 @@ def check_ratings(
     return reader.chosen
 
 
+def read_columns(
+    path: Path,
+    format: str,  # noqa: A002
+    options: TableOptions,
+    rows: Rows | None,
+    folder: Path,
+) -> tuple[Columns, dict[str, Any]]:
+    """Read ratings into files of a folder, which are mapped, in place of memory.
+
+    What takes memory is a block of the file, and the distinct ids. Parameters and errors as for
+    :func:`read_ratings`; ``folder`` is empty.
+
+    Returns
+    -------
+    The columns, and the fields of :class:`TableFacts` that are known before duplicates are dropped.
+    """
+    reader = _TableReader(path, format, options, rows, folder)
+    reader.take_all()
+    columns = reader.columns()
+    return columns, reader.facts(columns)
+
+
 def read_in_order(path: Path, format: str) -> tuple[RatingsFile, npt.NDArray[np.int32]]:  # noqa: A002
     """Read ratings, and return the index of each row's item, int32[rows], in the order of the file, too.
 
@@ -193,10 +228,12 @@ class _TableReader:
     format: str
     options: TableOptions
     rows: Rows | None = None
-    users: Ids = field(default_factory=Ids)
-    items: Ids = field(default_factory=Ids)
-    ratings: Growing = field(default_factory=lambda: Growing(np.float32))
-    times: Growing = field(default_factory=lambda: Growing(np.int64))
+    folder: Path | None = None
+    """Where rows are kept in place of memory."""
+    users: Ids = field(init=False)
+    items: Ids = field(init=False)
+    ratings: Growing = field(init=False)
+    times: Growing = field(init=False)
     raw_times: list[tuple[int, int]] = field(default_factory=list)
     chosen: Chosen | None = None
     skipped: int = 0
@@ -208,6 +245,8 @@ class _TableReader:
     row: Format = field(init=False)
 
     def __post_init__(self) -> None:
+        self.users, self.items = (Ids(self._growing(np.int32, role)) for role in ("user", "item"))
+        self.ratings, self.times = self._growing(np.float32, "rating"), self._growing(np.int64, "time")
         if self.rows is not None:
             self.name, self.files, self.row = self.format, [self.path], FORMATS[TABLE]
             return
@@ -220,10 +259,18 @@ class _TableReader:
             )
         self.options = given
 
+    def _growing(self, dtype: type[np.generic], role: str) -> Growing:
+        return Growing(dtype, None if self.folder is None else self.folder / role)
+
     def file(self, columns: Columns) -> RatingsFile:
         """Return the ratings as a store, with what is to be said of them; uses up ``columns``."""
+        facts = self.facts(columns)
+        store, duplicates = build_store(columns, self.options.duplicates, str(self.path))
+        return RatingsFile(**facts, ratings=store.n_ratings, duplicates=duplicates, store=store)
+
+    def facts(self, columns: Columns) -> dict[str, Any]:
+        """Return the fields of :class:`TableFacts`, without ``ratings`` and ``duplicates``."""
         assert self.chosen is not None
-        rows = columns.rows
         warnings = self._outliers(columns.ratings)
         names = dict(self.chosen.names)
         left_out = self.chosen.left_out
@@ -231,22 +278,21 @@ class _TableReader:
             left_out = (*left_out, f"{names.pop('time')} ({self.without_time})")
         if self.unknown_times and "time" in names:
             self.notes.append(f"{self.unknown_times:,} rows without a time")
-        store, duplicates = build_store(columns, self.options.duplicates, str(self.path))
-        return RatingsFile(
-            store=store,
-            path=self.files[0],
-            format=self.name,
-            rows=rows,
-            duplicates=duplicates,
-            files=len(self.files),
-            columns=names,
-            by_position=self.chosen.by_position,
-            left_out=left_out,
-            skipped=self.skipped,
-            notes=tuple(self.notes),
-            warnings=warnings,
-            duplicates_rule=self.options.duplicates,
-        )
+        return {
+            "path": self.files[0],
+            "format": self.name,
+            "rows": columns.rows,
+            "users": columns.user_ids.size,
+            "items": columns.item_ids.size,
+            "files": len(self.files),
+            "columns": names,
+            "by_position": self.chosen.by_position,
+            "left_out": left_out,
+            "skipped": self.skipped,
+            "notes": tuple(self.notes),
+            "warnings": warnings,
+            "duplicates_rule": self.options.duplicates,
+        }
 
     def take_all(self, *, first_rows: bool = False) -> None:
         """Read the files, or the first rows of each."""

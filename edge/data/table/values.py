@@ -6,6 +6,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -179,28 +180,42 @@ def _is_view(kind: Any) -> bool:
     return hasattr(pa.types, "is_string_view") and bool(pa.types.is_string_view(kind))
 
 
+def mapped(file: Path, dtype: npt.DTypeLike, size: int) -> npt.NDArray[Any]:
+    """Return so many elements of a file, at least one, to be read and written; it is made that large."""
+    with file.open("ab") as stream:
+        stream.truncate(size * np.dtype(dtype).itemsize)
+    return np.memmap(file, dtype, "r+", shape=(size,))
+
+
 class Growing:
     """An array that grows at its end.
 
     Memory that was never written is not taken, so that too much is better reserved than too little: growing
     beyond it costs more than all else that is done with a number. A view from :meth:`part` must not outlive
     the next :meth:`append`.
+
+    Parameters
+    ----------
+    dtype : of the elements.
+    file : where they are kept, mapped, in place of memory; one that is not there yet. None: in memory.
     """
 
-    def __init__(self, dtype: type[np.generic]) -> None:
+    def __init__(self, dtype: type[np.generic], file: Path | None = None) -> None:
         self._whole: npt.NDArray[Any] = np.empty(0, dtype=dtype)
+        self._file = file
         self.size = 0
 
     def reserve(self, rows: int) -> None:
         """Make room for about that many elements; there are none yet."""
-        self._whole = np.empty(min(rows, _MOST_RESERVED_ROWS), dtype=self._whole.dtype)
+        if self._file is None:
+            self._whole = np.empty(min(rows, _MOST_RESERVED_ROWS), dtype=self._whole.dtype)
 
     def append(self, part: npt.NDArray[Any]) -> None:
         """Add elements."""
         size = self.size + part.size
         if size > self._whole.size:
             # By a quarter at a time: new elements are written with zeros. Large arrays are moved, not copied.
-            self._whole.resize(size + size // 4, refcheck=False)
+            self._resize(size + size // 4)
         self._whole[self.size : size] = part
         self.size = size
 
@@ -211,8 +226,14 @@ class Growing:
     def finish(self) -> npt.NDArray[Any]:
         """Return the elements; afterwards nothing is left here."""
         whole = self._whole[: self.size]
-        self._whole, self.size = self._whole[:0].copy(), 0
+        self._whole, self.size = np.empty(0, dtype=whole.dtype), 0
         return whole
+
+    def _resize(self, size: int) -> None:
+        if self._file is None:
+            self._whole.resize(size, refcheck=False)
+        else:
+            self._whole = mapped(self._file, self._whole.dtype, size)
 
 
 @dataclass(eq=False)
@@ -313,11 +334,11 @@ class Ids:
             place = np.arange(distinct.size)
         else:
             self._merge()
-            labels = _labels(self._known)
-            self._known = self._dictionary = self._distinct = None
             codes = self._codes.finish()
-            used = _used(codes, labels.size)
-            distinct, place = np.unique(labels[used], return_inverse=True)  # type: ignore[assignment]
+            used = _used(codes, len(self._known))
+            labels = _labels(self._known.filter(pa.array(used)))
+            self._known = self._dictionary = self._distinct = None
+            distinct, place = np.unique(labels, return_inverse=True)  # type: ignore[assignment]
         mapping = np.zeros(used.size, dtype=np.int32)
         mapping[used] = place
         return distinct, gathered(mapping, codes, out=codes)
@@ -383,6 +404,16 @@ def _labels(known: Any) -> Labels:
 def text_labels(names: Sequence[str]) -> Labels:
     """Return distinct ids as :meth:`Ids.finish` does, in their order: int64 where all are plain numbers."""
     return _labels(pa.array(names, pa.string()))
+
+
+def changed_when_read(labels: Labels) -> str | None:
+    """Return the first of some ids that a table would give another name; None where there is none."""
+    if labels.dtype.kind != "U":
+        return None
+    texts = pa.array(labels.tolist(), pa.string())
+    again = _plain_ids(texts, "id")
+    same = np.asarray(pc.equal(again, texts).fill_null(fill_value=False))
+    return None if same.all() else str(labels[int(np.argmin(same))])
 
 
 class Numbers(NamedTuple):
