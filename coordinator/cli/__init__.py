@@ -21,12 +21,17 @@ def main() -> NoReturn:
     atexit.register(gc.freeze)
     # Not before: importing click takes longer than it takes to press Ctrl-C.
     from coordinator.cli.entry import execute  # noqa: PLC0415
-    from coordinator.cli.libraries import limit_blas_threads, share_heap_with_arrow  # noqa: PLC0415
+    from coordinator.cli.libraries import (  # noqa: PLC0415
+        leave_out_pydantic_plugins,
+        limit_blas_threads,
+        share_heap_with_arrow,
+    )
     from coordinator.cli.output import open_outputs, reader_gone  # noqa: PLC0415
     from coordinator.scenario.exit_codes import ExitCode  # noqa: PLC0415
 
     limit_blas_threads()
     share_heap_with_arrow()
+    leave_out_pydantic_plugins()
     open_outputs()
     code = execute(sys.argv[1:])
     sys.exit(int(ExitCode.OUTPUT_CLOSED) if reader_gone() else code)

@@ -31,3 +31,11 @@ def share_heap_with_arrow() -> None:
     and a second heap.
     """
     os.environ.setdefault("ARROW_DEFAULT_MEMORY_POOL", "system")
+
+
+def leave_out_pydantic_plugins() -> None:
+    """Keep pydantic from searching all installed packages for its plug-ins, unless the user has chosen.
+
+    Must come before the first model is made. Scenarios are validated without them.
+    """
+    os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")

@@ -344,7 +344,8 @@ class View(Mapping[str, Any]):
         return len(names(self.kind))
 
     def __contains__(self, name: object) -> bool:
-        return name in names(self.kind)
+        # What is installed is searched only for names that are not built in.
+        return name in BUILT_IN[self.kind] or name in names(self.kind)
 
 
 def load(given: str | os.PathLike[str]) -> tuple[Entry, ...]:
