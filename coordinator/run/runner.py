@@ -34,7 +34,7 @@ from coordinator.run.assembling import assemble
 from coordinator.run.baseline import BaselineMissedError, baseline_of, earlier_baseline
 from coordinator.run.conductor import Conductor, RunFeed, Survival, Verdicts
 from coordinator.run.leakage import sampler_facts
-from coordinator.run.virtual_time import VirtualTime
+from coordinator.run.virtual_time import VirtualTime, quiet_collector
 from coordinator.scenario.dump import resolved
 from coordinator.scenario.exit_codes import ExitCode
 from coordinator.scenario.load import LoadedScenario
@@ -114,15 +114,17 @@ def run_scenario(
     ------
     DataError, ScenarioError, RunDirectoryError : before anything is written.
     """
-    return run_assembled(
-        loaded,
-        assemble(loaded),
-        target=target,
-        observer=observer,
-        conductor=conductor,
-        feeds=feeds,
-        on_judged=on_judged,
-    )
+    # From here on: between a baseline and its run all that was imported would be searched for garbage.
+    with quiet_collector():
+        return run_assembled(
+            loaded,
+            assemble(loaded),
+            target=target,
+            observer=observer,
+            conductor=conductor,
+            feeds=feeds,
+            on_judged=on_judged,
+        )
 
 
 def run_assembled(

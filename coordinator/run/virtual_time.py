@@ -35,7 +35,7 @@ from edge.network.link import SimulatedNetwork
 T = TypeVar("T")
 _COLLECTOR: Final = threading.Lock()
 _quiet: Final[list[tuple[tuple[int, int, int], bool]]] = []
-"""Of each run that goes on, the collector's thresholds when it began, and whether nothing was frozen then.
+"""Of each run that goes on, the collector's thresholds when it began, and whether it froze what was there.
 
 Those of the first are what the last one comes back to.
 """
@@ -247,10 +247,11 @@ def quiet_collector() -> Iterator[None]:
     in several threads; the last that ends gives the collector its settings back.
     """
     with _COLLECTOR:
+        first = not _quiet
         # Counting what is frozen takes as long as there is of it: it is counted once.
-        nothing_frozen = gc.get_freeze_count() == 0
+        nothing_frozen = first and gc.get_freeze_count() == 0
         _quiet.append((gc.get_threshold(), nothing_frozen))
-        if len(_quiet) == 1:
+        if first:
             if _ran:
                 gc.collect()
             if nothing_frozen:

@@ -287,7 +287,7 @@ class WorkingDevice(RecordedLink):
         seconds = plan.compute_s.item(self.slot)
         if faults is not None:
             seconds = faults.compute_s(self.slot, _COMPUTE, start_s, seconds)
-        if plan.drop_stage[self.slot] == _COMPUTE:
+        if plan.drop_stage.item(self.slot) == _COMPUTE:
             before_s = seconds * plan.drop_fraction.item(self.slot)
             if start_s + before_s < self._deadline_s:
                 await sleep(before_s)
@@ -387,7 +387,7 @@ class SimulatedDevice(WorkingDevice):
         self._services.deliver(delivery)
         if self.outcome is not None:
             self._finish_when_quiet()
-        elif self.stage is _ACKNOWLEDGE and self._services.plan.drop_stage[self.slot] == _ACKNOWLEDGE:
+        elif self.stage is _ACKNOWLEDGE and self._services.plan.drop_stage.item(self.slot) == _ACKNOWLEDGE:
             self._vanish_as_planned()
 
     def _garbled(self, faults: RoundFaults, delivery: Delivery) -> bool:
@@ -624,7 +624,7 @@ class SimulatedDevice(WorkingDevice):
         """Be patient from now on, unless the device vanishes while this part of its report travels."""
         assert self._mailbox is not None
         self._mailbox.set_deadline(self._patience_s)
-        if self._services.plan.drop_stage[self.slot] == self.stage:
+        if self._services.plan.drop_stage.item(self.slot) == self.stage:
             self._vanish_during(delivery)
 
     def _vanish_during(self, delivery: Delivery) -> None:
