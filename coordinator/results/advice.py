@@ -32,6 +32,7 @@ from coordinator.scenario.metric_names import higher_is_better
 from coordinator.scenario.rounds_section import Buffered
 from coordinator.scenario.schema import ScenarioSettings
 from coordinator.scenario.secure_section import STAGE_KEYS, Masking, NoSecureAggregation
+from coordinator.scenario.threshold_evaluation import percentile
 from device_profiles.units import format_duration, write_ratio
 from edge.core.vocabulary import Outcome, Reason, RoundOutcome, label
 from edge.secagg.graph import COMPLETE_UP_TO, complete_parameters
@@ -127,7 +128,7 @@ class Evidence:
     def failing(self) -> float:
         """Share of the invited that gave no report in time, in all but one of twenty rounds with any."""
         asked = self.invited > 0
-        return float(np.percentile(self.failed[asked] / self.invited[asked], 95)) if asked.any() else 0.0
+        return percentile(self.failed[asked] / self.invited[asked], 95) if asked.any() else 0.0
 
     def abandoned(self, reason: Reason) -> int:
         """Return how many rounds were abandoned for a reason."""
@@ -290,7 +291,7 @@ def _quorum(evidence: Evidence) -> Advice | None:
         f"{_all_or(missed, finished, 'rounds')} missed their quorum of {rounds.quorum_reports}: "
         f"{int(np.median(evidence.invited))} devices were invited, {int(np.median(reports))} reported"
     )
-    least = int(np.percentile(reports, 5))
+    least = int(percentile(reports, 5))
     over_select = _over_selection_for(evidence.failing, rounds.quorum_reports) * (
         rounds.quorum_reports / rounds.cohort
     )
@@ -318,7 +319,7 @@ def _too_few_shares(evidence: Evidence) -> Advice | None:
     complete = section.mode == "secagg" or n <= COMPLETE_UP_TO
     least = complete_parameters(n, section.corrupt, section.dropout).t
     if section.threshold is not None:
-        left = int(np.percentile(evidence.invited - evidence.failed, 5))
+        left = int(percentile(evidence.invited - evidence.failed, 5))
         change, key = "let fewer shares do", "secure_aggregation.threshold"
         value = str((least + left) // 2) if section.neighbours == n - 1 and left >= least else None
     elif complete:

@@ -6,10 +6,9 @@ import math
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final, NamedTuple
 
-import pyarrow.compute as pc
-
 from coordinator.results.analysis.learning_curves import AUDIT_PREFIX
 from coordinator.results.intervals import Estimate
+from coordinator.results.tables.functions import call_function, rows_where
 from coordinator.results.tables.metric_source import TableMetricSource
 from coordinator.results.tables.reader import RunTables
 from coordinator.scenario.metric_names import MetricKind, find_metric, higher_is_better
@@ -136,7 +135,7 @@ def _of_values(run: RunTables) -> Iterator[tuple[str, Figure]]:
 def _of_tables(run: RunTables) -> Iterator[tuple[str, Figure]]:
     source = TableMetricSource(run)
     evaluations = run.read("evaluations", ["metric", "tag"])
-    everyone = evaluations.filter(pc.equal(evaluations["tag"], "all"))["metric"].to_pylist()
+    everyone = rows_where(evaluations, "tag", "all")["metric"].to_pylist()
     # Audits are named in full.
     evaluated = [
         name if name.startswith(AUDIT_PREFIX) else f"model.{name}" for name in dict.fromkeys(everyone)
@@ -151,15 +150,20 @@ def _of_tables(run: RunTables) -> Iterator[tuple[str, Figure]]:
     rounds = run.read("rounds", ["end_s", "energy_j", *_EPSILONS, *_TOTALS])
     if rounds.num_rows:
         for column in _TOTALS:
-            total = float(pc.sum(rounds[column]).as_py())
+            total = float(_of_column("sum", rounds[column]))
             yield f"{column.removesuffix('_bytes')} bytes", Figure(total, MetricKind.BYTES.value)
         if not rounds["energy_j"].null_count:
-            yield "energy", Figure(float(pc.sum(rounds["energy_j"]).as_py()), MetricKind.ENERGY.value)
-        yield "simulated time", Figure(pc.max(rounds["end_s"]).as_py(), MetricKind.DURATION.value)
+            yield "energy", Figure(float(_of_column("sum", rounds["energy_j"])), MetricKind.ENERGY.value)
+        yield "simulated time", Figure(_of_column("max", rounds["end_s"]), MetricKind.DURATION.value)
         for column, name in _EPSILONS.items():
-            spent = pc.max(rounds[column]).as_py()
+            spent = _of_column("max", rounds[column])
             if spent is not None:
                 yield name, Figure(float(spent), MetricKind.NUMBER.value)
+
+
+def _of_column(aggregation: str, column: Any) -> Any:
+    """Return the sum or the largest of a column; None where all of it is null."""
+    return call_function(aggregation, [column]).as_py()
 
 
 def _of_selection(run: RunTables, source: TableMetricSource) -> Iterator[tuple[str, Figure]]:

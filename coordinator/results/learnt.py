@@ -23,12 +23,12 @@ from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
-import pyarrow.compute as pc
 
 from coordinator.engine.divergence import TIMES_WORSE, diverged, worst_value
 from coordinator.engine.run_files import Status
 from coordinator.engine.stop_reason import StopReason
 from coordinator.results.analysis.learning_curves import AUDIT_PREFIX
+from coordinator.results.tables.functions import call_function, rows_where, subset
 from coordinator.results.tables.metric_source import Tables
 from coordinator.scenario.dump import resolved
 from coordinator.scenario.metric_names import higher_is_better, is_accuracy
@@ -128,7 +128,7 @@ def judge_learning(scenario: ScenarioSettings, run: Tables, stop: StopReason) ->
     stop : why training ended.
     """
     rounds = run.read("rounds", ["round", "outcome", "reason", "loss"])
-    completed = rounds.filter(pc.equal(rounds["outcome"], label(RoundOutcome.COMPLETED)))
+    completed = rows_where(rounds, "outcome", label(RoundOutcome.COMPLETED))
     refused = _refused_since(run, scenario.admission.strikes)
     if not completed.num_rows and refused is None:
         ending = _no_round(scenario, run, rounds, stop)
@@ -185,7 +185,7 @@ def _series(run: Tables, completed: Any) -> list[_Series]:
     columns = ["round", "metric", "split", "population", "tag", "value", "users"]
     rows = run.read("evaluations", columns)
     found: dict[tuple[str, str, str], list[Mapping[str, Any]]] = {}
-    for row in rows.filter(pc.equal(rows["tag"], "all")).to_pylist():
+    for row in rows_where(rows, "tag", "all").to_pylist():
         if not row["metric"].startswith(AUDIT_PREFIX) and is_accuracy(row["metric"]):
             found.setdefault((row["metric"], row["split"], row["population"]), []).append(row)
     several = len({population for _, _, population in found}) > 1
@@ -203,7 +203,7 @@ def _series(run: Tables, completed: Any) -> list[_Series]:
     ]
     if series:
         return series
-    known = completed.filter(pc.is_valid(completed["loss"]))
+    known = subset(completed, call_function("is_valid", [completed["loss"]]))
     loss = np.asarray(known["loss"].to_numpy(), dtype=np.float64)
     return [_Series("model.loss", (), np.asarray(known["round"].to_numpy()), loss, 0, more_is_better=False)]
 
@@ -213,8 +213,10 @@ def _refused_since(run: Tables, strikes: int) -> str | None:
     columns = ["round", "reason", "latency_s"]
     devices = run.read("device_rounds", columns)
     number = devices["round"].to_numpy()
-    outside = pc.equal(devices["reason"], label(Reason.OUT_OF_RANGE)).to_numpy(zero_copy_only=False)
-    within = pc.is_valid(devices["latency_s"]).to_numpy(zero_copy_only=False) & ~outside
+    refused_so = call_function("equal", [devices["reason"], label(Reason.OUT_OF_RANGE)])
+    outside = refused_so.to_numpy(zero_copy_only=False)
+    reported = call_function("is_valid", [devices["latency_s"]])
+    within = reported.to_numpy(zero_copy_only=False) & ~outside
     numbers, place = np.unique(number[outside | within], return_inverse=True)
     refused = np.bincount(place, outside[outside | within])
     bad = refused > np.bincount(place, within[outside | within])

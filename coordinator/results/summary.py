@@ -12,7 +12,6 @@ from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
-import pyarrow.compute as pc
 
 from coordinator.results.advice import read_advice
 from coordinator.results.analysis.critical_path import (
@@ -35,9 +34,11 @@ from coordinator.results.analysis.participation import accuracy_by_class, partic
 from coordinator.results.analysis.rows import Rows, read_rows
 from coordinator.results.run_directory import run_status
 from coordinator.results.tables.batches import suspensions
+from coordinator.results.tables.functions import rows_where
 from coordinator.results.tables.reader import RunTables
 from coordinator.results.tables.schemas import DIRECTIONS, SCHEMA_VERSION, SCHEMAS, SPLITS, is_measured
 from coordinator.scenario.metric_names import BUCKET
+from coordinator.scenario.threshold_evaluation import percentile
 from edge.core.vocabulary import SUM_STAGES, Fate, Outcome, RoundOutcome, Stage, label
 
 PERCENTILES: Final = (50, 95, 99)
@@ -58,13 +59,12 @@ _MEASURED_INFERENCE: Final = tuple(field.name for field in SCHEMAS["inferences"]
 
 def percentiles(values: npt.NDArray[np.float64]) -> dict[str, float] | None:
     """Return p50, p95, p99 and the maximum of float64 [n], NaN left out; None when nothing is left."""
-    known = values[~np.isnan(values)]
+    known = np.sort(values[~np.isnan(values)])
     if not known.size:
         return None
-    found = np.percentile(known, PERCENTILES, method="linear")
     return {
-        **{f"p{p}": float(value) for p, value in zip(PERCENTILES, found, strict=True)},
-        "max": float(known.max()),
+        **{f"p{p}": percentile(known, p, ordered=True) for p in PERCENTILES},
+        "max": float(known[-1]),
     }
 
 
@@ -207,7 +207,7 @@ def _accuracy(run: RunTables, curves: Sequence[Curve]) -> list[dict[str, Any]]:
     there is no such thing (:attr:`Curve.has_best`).
     """
     rows = run.read("evaluations", ["metric", "split", "population", "tag", "value", "users", "round"])
-    rows = rows.filter(pc.equal(rows["tag"], "all")).to_pylist()
+    rows = rows_where(rows, "tag", "all").to_pylist()
     last = {(row["metric"], row["split"], row["population"]): row for row in rows}
     return [
         {
@@ -237,7 +237,7 @@ def _selected(run: RunTables) -> dict[str, Any] | None:
     if metric is None:
         return None
     rows = run.read("evaluations", ["round", "split"])
-    tested = rows.filter(pc.equal(rows["split"], TEST))["round"].to_pylist()
+    tested = rows_where(rows, "split", TEST)["round"].to_pylist()
     return {"metric": metric, "round": tested[-1] if tested else None}
 
 

@@ -231,7 +231,7 @@ class Timelines:
         none = np.zeros(len(at), np.int64)
 
         sizes = self._sizes(at, ANSWER)
-        for reason in np.unique(plan.obstacle[slots][declines]).tolist():
+        for reason in sorted(set(plan.obstacle[slots][declines].tolist())):
             saying = declines & (plan.obstacle[slots] == reason)
             sizes[saying] = frame_size(Decline(run_id, number, 0, reason)) + self._device_bytes[at][saying]
         answer = self._carry(at, ANSWER, Stage.INVITE, sizes, none, self.begins_s[at], None)

@@ -186,7 +186,7 @@ def _frame_rows(
 def _discard(reports: _WaveRows, verdicts: Codes) -> None:
     """Let the records say of the reports that do not count why."""
     reasons = verdicts[reports.places]
-    for code in np.unique(reasons[reasons != Reason.NONE]).tolist():
+    for code in sorted(set(reasons[reasons != Reason.NONE].tolist())):
         reason, at = Reason(code), reasons == code
         reports.columns[Column.KIND, at] = event_of_discarded(Report, reason)
         reports.columns[Column.FATE, at], reports.columns[Column.REASON, at] = Fate.DISCARDED, reason

@@ -527,7 +527,11 @@ class LinkConditions:
 
     def _name(self, slots: IntArray) -> None:
         """Add links to those whose rates are computed together."""
-        named = np.unique(slots) if self._named is None else np.union1d(self._named, slots)
+        chosen = np.zeros(len(self._device_ids), dtype=np.bool_)
+        chosen[slots] = True
+        if self._named is not None:
+            chosen[self._named] = True
+        named = np.flatnonzero(chosen)
         if self._named is None or len(named) > len(self._named):
             row = np.full(len(self._device_ids), -1)
             row[named] = np.arange(len(named))

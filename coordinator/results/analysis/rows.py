@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from coordinator.results.tables.digest import whole_columns
+from coordinator.results.tables.functions import cast, filled
 from coordinator.results.tables.reader import RunTables
 
 
@@ -108,8 +108,8 @@ def read_rows(run: RunTables, table: str, names: Sequence[str]) -> Rows:
         if pa.types.is_dictionary(column.type):
             count = len(column.dictionary)
             # Wide enough for the code of null, which no label has.
-            wide = column.indices.cast(pa.int32())
-            codes[name] = pc.fill_null(wide, count).to_numpy()
+            wide = cast(column.indices, pa.int32())
+            codes[name] = filled(wide, count).to_numpy()
             labels[name] = tuple(column.dictionary.to_pylist())
         else:
             numbers[name] = column.to_numpy(zero_copy_only=False)

@@ -15,7 +15,6 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from coordinator.engine.facts import (
     NO_FAILURE,
@@ -28,6 +27,7 @@ from coordinator.engine.facts import (
     RoundFacts,
     RoundRow,
 )
+from coordinator.results.tables.functions import array_of, rows_where
 from coordinator.results.tables.schemas import DIRECTIONS, ENUM, EVALUATIONS, EVENTS, ROUNDS, SCHEMAS, SPLITS
 from coordinator.results.tables.totals import NO_WAY, SPLIT_COLUMNS, DeviceTotals, device_totals
 from edge.core.log import Column
@@ -50,6 +50,7 @@ _STAGES: Final = pa.array(labels(Stage))
 _REASONS: Final = pa.array(labels(Reason))
 _OUTCOMES: Final = pa.array(labels(Outcome))
 _WAYS: Final = pa.array(labels(Way))
+_NAME: Final = pa.dictionary(pa.int32(), pa.string())
 
 _EVENT_CODES: Final = {
     "kind": (Column.KIND, pa.array(labels(EventKind))),
@@ -190,11 +191,11 @@ class RecordedRow(Mapping[str, Any]):
 
 def suspensions(events: Any) -> Any:
     """Return the rows of ``events`` that are suspensions: a record batch or table, as given."""
-    return events.filter(pc.equal(events.column("kind"), label(EventKind.SUSPENDED)))
+    return rows_where(events, "kind", label(EventKind.SUSPENDED))
 
 
 def _labelled(codes: npt.NDArray[Any], dictionary: Any, mask: npt.NDArray[np.bool_] | None = None) -> Any:
-    return pa.DictionaryArray.from_arrays(pa.array(codes, mask=mask), dictionary)
+    return pa.DictionaryArray.from_arrays(array_of(codes, mask), dictionary)
 
 
 @functools.lru_cache(maxsize=64)
@@ -219,14 +220,15 @@ def _columns(block: npt.NDArray[Any], names: Sequence[str], *, nullable: bool = 
     They share the memory of the block: making one array and slicing it is cheaper than making many. In
     nullable columns NaN becomes null.
     """
-    whole = pa.array(block.reshape(-1), from_pandas=nullable)
+    flat = block.reshape(-1)
+    whole = array_of(flat, np.isnan(flat) if nullable else None)
     n = block.shape[1]
     return {name: whole.slice(i * n, n) for i, name in enumerate(names)}
 
 
 def _without(column: Any, mask: npt.NDArray[np.bool_]) -> Any:
     """Return a column of numbers with null where ``mask`` is True."""
-    return pa.array(column.to_numpy(), mask=mask)
+    return array_of(column.to_numpy(), mask)
 
 
 def _batch(table: str, columns: dict[str, Any]) -> Any:
@@ -288,7 +290,7 @@ def evaluation_round_batches(record: RoundRecord) -> dict[str, Any]:
     if made.events.num_rows:
         # An event is of a round; whoever is suspended before the first one is not invited to it.
         number = np.full(made.events.num_rows, max(record.facts.round_number, 1), np.int32)
-        rows["events"] = made.events.set_column(0, EVENTS.field("round"), pa.array(number))
+        rows["events"] = made.events.set_column(0, EVENTS.field("round"), array_of(number))
     return rows
 
 
@@ -414,7 +416,7 @@ class _Pack:
             dtype=np.float64,
         )
         made: dict[str, Any] = {
-            "round": pa.array(self._round_of(self._devices)),
+            "round": array_of(self._round_of(self._devices)),
             "phase": _names_of([facts.phase for facts in self._facts], self._devices),
             "class": _labelled(cohort.device_class.astype(np.int32), _dictionary(names.classes)),
             "network": _labelled(cohort.network.astype(np.int32), _dictionary(names.networks)),
@@ -423,7 +425,7 @@ class _Pack:
             "stage": _labelled(cohort.stage.astype(np.int8), _STAGES, cohort.stage == _NO_STAGE),
             "reason": _labelled(cohort.reason.astype(np.int8), _REASONS),
             "way": _labelled(totals.way, _WAYS, totals.way == NO_WAY),
-            "retries": pa.array(totals.retries.astype(np.int32)),
+            "retries": array_of(totals.retries.astype(np.int32)),
             **_columns(wholes, _WHOLE_NAMES),
             **_columns(floats, _FLOAT_NAMES),
             **_columns(nullable, _NULLABLE_NAMES, nullable=True),
@@ -449,12 +451,12 @@ class _Pack:
             columns, rounds = columns[:, kept], rounds[kept]
         sizes = columns[SPLIT_COLUMNS[0] : SPLIT_COLUMNS[-1] + 1]
         made: dict[str, Any] = {
-            "round": pa.array(rounds),
-            "time_s": pa.array(columns[Column.TIME_S]),
-            "slot": pa.array(columns[Column.SLOT].astype(np.int32)),
-            "device": pa.array(columns[Column.DEVICE].astype(np.int64)),
-            "start_s": pa.array(columns[Column.START_S]),
-            "end_s": pa.array(columns[Column.END_S]),
+            "round": array_of(rounds),
+            "time_s": array_of(columns[Column.TIME_S]),
+            "slot": array_of(columns[Column.SLOT].astype(np.int32)),
+            "device": array_of(columns[Column.DEVICE].astype(np.int64)),
+            "start_s": array_of(columns[Column.START_S]),
+            "end_s": array_of(columns[Column.END_S]),
             **_columns(sizes.astype(np.int64), [f"{split}_bytes" for split in SPLITS]),
         }
         for name, (column, dictionary) in _EVENT_CODES.items():
@@ -549,9 +551,9 @@ def inference_batch(
     """Return the rows of ``inferences`` of one inference; arguments as for :func:`evaluation_batch`."""
     n = len(inferences.device)
     made: dict[str, Any] = {
-        "round": pa.array(np.full(n, round_number, dtype=np.int32)),
+        "round": array_of(np.full(n, round_number, dtype=np.int32)),
         "phase": _names_of([phase], np.array([n])),
-        "time_s": pa.array(np.full(n, time_s)),
+        "time_s": array_of(np.full(n, time_s)),
         "class": _labelled(inferences.device_class.astype(np.int32), _dictionary(names.classes)),
         "network": _labelled(inferences.network.astype(np.int32), _dictionary(names.networks)),
     }
@@ -569,10 +571,10 @@ def fault_batch(round_number: int, phase: str, strikes: Sequence[FaultStrike]) -
     return _batch(
         "faults",
         {
-            "round": pa.array(np.full(n, round_number, dtype=np.int32)),
+            "round": array_of(np.full(n, round_number, dtype=np.int32)),
             "phase": _names_of([phase], np.array([n])),
-            "fault": pa.array([one.fault for one in strikes], pa.string()).dictionary_encode(),
-            "kind": pa.array([one.kind for one in strikes], pa.string()).dictionary_encode(),
+            "fault": pa.array([one.fault for one in strikes], _NAME),
+            "kind": pa.array([one.kind for one in strikes], _NAME),
             "device": pa.array([one.device for one in strikes], pa.int64()),
             "stage": _labelled(stages, _STAGES, stages == _NO_STAGE),
             "first_s": pa.array([one.first_s for one in strikes], pa.float64()),

@@ -14,8 +14,8 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 
+from coordinator.results.tables.functions import call_function, filled
 from coordinator.results.tables.schemas import ADDED, SCHEMA_VERSION, SCHEMAS, deterministic_fields
 
 _ROWS_AT_ONCE: Final = 1024
@@ -44,13 +44,13 @@ def canonical(column: Any) -> tuple[npt.NDArray[Any], npt.NDArray[np.bool_]]:
     valid = (
         np.ones(len(column), dtype=np.bool_)
         if whole
-        else np.asarray(pc.is_valid(column).to_numpy(zero_copy_only=False), dtype=np.bool_)
+        else np.asarray(call_function("is_valid", [column]).to_numpy(zero_copy_only=False), dtype=np.bool_)
     )
     if pa.types.is_dictionary(column.type):
         hashes = _name_hashes(tuple(column.dictionary.to_pylist()))
         if not len(hashes):
             return np.zeros(len(column), dtype="<u8"), valid
-        codes = column.indices if whole else pc.fill_null(column.indices, 0)
+        codes = column.indices if whole else filled(column.indices, 0)
         values = hashes.take(codes.to_numpy(zero_copy_only=False))
         return values if whole else np.where(valid, values, np.uint64(0)), valid
     if pa.types.is_floating(column.type):
@@ -59,8 +59,8 @@ def canonical(column: Any) -> tuple[npt.NDArray[Any], npt.NDArray[np.bool_]]:
         if unset.any():
             values = np.where(unset, np.nan, values)
         return values.astype("<f8", copy=False), valid
-    filled = column if whole else pc.fill_null(column, 0)
-    return filled.to_numpy(zero_copy_only=False).astype("<i8", copy=False), valid
+    values = column if whole else filled(column, 0)
+    return values.to_numpy(zero_copy_only=False).astype("<i8", copy=False), valid
 
 
 def whole_columns(table: Any) -> dict[str, Any]:

@@ -8,8 +8,8 @@ from typing import Any, Final, Protocol
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 
+from coordinator.results.tables.functions import call_function, cast, present, rows_where, subset
 from coordinator.scenario.metric_names import MODEL_GROUP_TAGS, MODEL_TAGS
 from edge.core.vocabulary import Outcome, RoundOutcome, Way, label
 
@@ -18,66 +18,74 @@ Values = npt.NDArray[np.float64]
 _COMPLETED: Final = label(Outcome.COMPLETED)
 
 
-def _equals(table: Any, column: str, name: str) -> Any:
-    return pc.equal(table[column], name)
+def _equals(column: Any, value: Any) -> Any:
+    return call_function("equal", [column, value])
+
+
+def _greater(column: Any, value: Any) -> Any:
+    return call_function("greater", [column, value])
+
+
+def _is_valid(column: Any) -> Any:
+    return call_function("is_valid", [column])
 
 
 def _values(column: Any) -> Values:
-    return np.asarray(column.cast(pa.float64(), safe=False).to_numpy(), dtype=np.float64)
+    return np.asarray(cast(column, pa.float64(), safe=False).to_numpy(), dtype=np.float64)
 
 
 def _happened(condition: Any) -> Values:
-    return _values(condition.cast(pa.int8()))
+    return _values(cast(condition, pa.int8()))
 
 
 _ROUND_METRICS: Final[Mapping[str, tuple[tuple[str, ...], Callable[[Any], Values]]]] = {
     "round.completed": (
         ("outcome",),
-        lambda rows: _happened(_equals(rows, "outcome", label(RoundOutcome.COMPLETED))),
+        lambda rows: _happened(_equals(rows["outcome"], label(RoundOutcome.COMPLETED))),
     ),
     "round.duration": (("duration_s",), lambda rows: _values(rows["duration_s"])),
-    "round.clipped": (("clipped_fraction",), lambda rows: _values(rows["clipped_fraction"].drop_null())),
-    "privacy.epsilon": (("epsilon",), lambda rows: _values(rows["epsilon"].drop_null())),
+    "round.clipped": (("clipped_fraction",), lambda rows: _values(present(rows["clipped_fraction"]))),
+    "privacy.epsilon": (("epsilon",), lambda rows: _values(present(rows["epsilon"]))),
     "privacy.epsilon_replace_one": (
         ("epsilon_replace_one",),
-        lambda rows: _values(rows["epsilon_replace_one"].drop_null()),
+        lambda rows: _values(present(rows["epsilon_replace_one"])),
     ),
     "privacy.clipped": (
         ("clipped_updates_fraction",),
-        lambda rows: _values(rows["clipped_updates_fraction"].drop_null()),
+        lambda rows: _values(present(rows["clipped_updates_fraction"])),
     ),
-    "secagg.sum_error": (("secagg_sum_error",), lambda rows: _values(rows["secagg_sum_error"].drop_null())),
+    "secagg.sum_error": (("secagg_sum_error",), lambda rows: _values(present(rows["secagg_sum_error"]))),
     "secagg.double_reveal": (
         ("secagg_double_reveals",),
-        lambda rows: _happened(pc.greater(rows["secagg_double_reveals"].drop_null(), 0)),
+        lambda rows: _happened(_greater(present(rows["secagg_double_reveals"]), 0)),
     ),
 }
 
 
 def _energy(rows: Any) -> Values:
-    rows = rows.filter(pc.is_valid(rows["energy_compute_j"]))
+    rows = subset(rows, _is_valid(rows["energy_compute_j"]))
     return _values(rows["energy_compute_j"]) + _values(rows["energy_radio_j"])
 
 
 def _wasted(rows: Any) -> Values:
-    worked = rows.filter(pc.greater(rows["compute_s"], 0.0))
-    return _happened(pc.invert(_equals(worked, "outcome", _COMPLETED)))
+    worked = subset(rows, _greater(rows["compute_s"], 0.0))
+    return _happened(call_function("invert", [_equals(worked["outcome"], _COMPLETED)]))
 
 
 _DEVICE_METRICS: Final[Mapping[str, tuple[tuple[str, ...], Callable[[Any], Values]]]] = {
-    "device.completed": (("outcome",), lambda rows: _happened(_equals(rows, "outcome", _COMPLETED))),
+    "device.completed": (("outcome",), lambda rows: _happened(_equals(rows["outcome"], _COMPLETED))),
     "device.dropped": (
         ("outcome",),
-        lambda rows: _happened(_equals(rows, "outcome", label(Outcome.DROPPED))),
+        lambda rows: _happened(_equals(rows["outcome"], label(Outcome.DROPPED))),
     ),
     "device.wasted_work": (("outcome", "compute_s"), _wasted),
     "device.shielded": (
         ("way",),
-        lambda rows: _happened(pc.equal(rows["way"].drop_null(), label(Way.CLEAR))),
+        lambda rows: _happened(_equals(present(rows["way"]), label(Way.CLEAR))),
     ),
-    "device.work_share": (("work_share",), lambda rows: _values(rows["work_share"].drop_null())),
-    "device.staleness": (("staleness",), lambda rows: _values(rows["staleness"].drop_null())),
-    "device.latency": (("latency_s",), lambda rows: _values(rows["latency_s"].drop_null())),
+    "device.work_share": (("work_share",), lambda rows: _values(present(rows["work_share"]))),
+    "device.staleness": (("staleness",), lambda rows: _values(present(rows["staleness"]))),
+    "device.latency": (("latency_s",), lambda rows: _values(present(rows["latency_s"]))),
     "device.up_bytes": (("up_bytes",), lambda rows: _values(rows["up_bytes"])),
     "device.down_bytes": (("down_bytes",), lambda rows: _values(rows["down_bytes"])),
     "device.energy": (("energy_compute_j", "energy_radio_j"), _energy),
@@ -180,10 +188,11 @@ class TableMetricSource:
     def _loss(self, tags: Mapping[str, str]) -> Values:
         if set(tags) <= {"phase"}:
             rows = self._rows("rounds", ("loss",), tags, ("phase",), _LOSS)
-            return _values(rows["loss"].drop_null())
+            return _values(present(rows["loss"]))
         columns = ("round", "outcome", "loss", "examples")
         rows = self._rows("device_rounds", columns, tags, _DEVICE_TAGS, _LOSS)
-        rows = rows.filter(pc.and_(_equals(rows, "outcome", _COMPLETED), pc.is_valid(rows["loss"])))
+        counted = call_function("and", [_equals(rows["outcome"], _COMPLETED), _is_valid(rows["loss"])])
+        rows = subset(rows, counted)
         _, position = np.unique(rows["round"].to_numpy(), return_inverse=True)
         examples = _values(rows["examples"])
         total = np.bincount(position, examples * _values(rows["loss"]))
@@ -212,7 +221,8 @@ class TableMetricSource:
             if chosen is not None:
                 rows = _narrow(rows, {column: chosen})
         # Over nobody there is nothing to observe; where a value of somebody is no number, null becomes NaN.
-        rows = rows.filter(pc.or_(pc.greater(rows["users"], 0), pc.is_valid(rows["value"])))
+        observed = call_function("or", [_greater(rows["users"], 0), _is_valid(rows["value"])])
+        rows = subset(rows, observed)
         return _values(rows["value"])
 
 
@@ -224,5 +234,5 @@ def _check_tags(metric: str, tags: Mapping[str, str], known: tuple[str, ...]) ->
 
 def _narrow(rows: Any, tags: Mapping[str, str]) -> Any:
     for column, name in tags.items():
-        rows = rows.filter(_equals(rows, column, name))
+        rows = rows_where(rows, column, name)
     return rows

@@ -9,10 +9,10 @@ from typing import Any, Literal, NoReturn
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from pydantic import BaseModel, ConfigDict, ValidationError
 
+from coordinator.results.tables.functions import are_all, call_function, cast, is_among, subset
 from coordinator.results.tables.schemas import (
     ADDED,
     NEW_COLUMNS,
@@ -172,7 +172,7 @@ class RunTables:
             return rows
         with_round = wanted if "round" in wanted else ["round", *wanted]
         rows = self._read_whole(table, with_round)
-        return rows.filter(pc.less_equal(rows["round"], self._last_round)).select(wanted)
+        return subset(rows, call_function("less_equal", [rows["round"], self._last_round])).select(wanted)
 
     def _read_whole(self, table: str, columns: list[str]) -> Any:
         if self._is_parquet[table]:
@@ -200,7 +200,7 @@ class RunTables:
 
     def _check_rounds(self, table: str, numbers: Any) -> None:
         known = self._read_whole("rounds", ["round"])["round"]
-        if not pc.all(pc.is_in(numbers, value_set=known), min_count=0).as_py():
+        if not are_all(is_among(numbers, known)):
             _damaged(parquet_path(self.directory, table), "it is of rounds that the table of rounds has not")
 
     def _last_finished_round(self) -> int:
@@ -232,7 +232,7 @@ def _typed(path: Path, rows: Any, table: str) -> Any:
     for place, name in enumerate(rows.column_names):
         wanted, column = SCHEMAS[table].field(name), rows.column(name)
         if pa.types.is_dictionary(wanted.type) and pa.types.is_dictionary(column.type):
-            column = column.cast(wanted.type)
+            column = cast(column, wanted.type)
             rows = rows.set_column(place, wanted, column)
         if column.type != wanted.type:
             _damaged(path, f"its column {name!r} holds {column.type}, not {wanted.type}")

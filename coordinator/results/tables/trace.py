@@ -17,10 +17,10 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from coordinator.engine.run_files import write_atomically
 from coordinator.results.tables.digest import whole_columns
+from coordinator.results.tables.functions import is_among, subset
 from coordinator.results.tables.reader import RunTables
 from edge.core.vocabulary import Stage, labels
 
@@ -165,7 +165,7 @@ def trace_events(run: RunTables, devices: int = 50) -> list[Event]:
     chosen = _sample(whole["device"].to_numpy(), whole["latency_s"].to_numpy(zero_copy_only=False), devices)
     track = {device: position + 1 for position, device in enumerate(chosen)}
     named: set[int] = set()
-    rows = table.filter(pc.is_in(table["device"], pa.array(chosen, pa.int64())))
+    rows = subset(table, is_among(table["device"], pa.array(chosen, pa.int64())))
     for row in rows.slice(0, MAX_ROWS).to_pylist():
         device = row["device"]
         if device not in named:

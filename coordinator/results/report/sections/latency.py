@@ -13,6 +13,7 @@ from coordinator.results.report.blocks import Block, Fold, Plot, TableBlock, Tab
 from coordinator.results.report.charts import SERIES_STYLES, Line, distribution, line_plot
 from coordinator.results.report.people import percent, show
 from coordinator.results.report.view import RunView
+from coordinator.scenario.threshold_evaluation import percentile
 
 Floats = npt.NDArray[np.float64]
 _PERCENTAGES = (5, 25, 50, 75, 95, 99)
@@ -44,7 +45,8 @@ def cdf_plot(
                 for a, b in zip(x.tolist(), y.tolist(), strict=True)
             ]
             lines.append(Line(name, x, y, tips, steps=len(values) < 50, group=groups.get(name)))
-            found = np.percentile(values, _PERCENTAGES, method="linear").tolist()
+            sorted_s = np.sort(values)
+            found = [percentile(sorted_s, p, ordered=True) for p in _PERCENTAGES]
             cells += [
                 TableCell(show(value, "s"), value, f"{what}[{name}].p{p}")
                 for p, value in zip(_PERCENTAGES, found, strict=True)
