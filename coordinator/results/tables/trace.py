@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import gzip
 import json
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -47,32 +48,38 @@ _LONGEST_US: Final = 1e300
 """JSON has no infinity."""
 
 Event = dict[str, Any]
+Floats = npt.NDArray[np.float64]
 
 
-def _microseconds(seconds: float) -> float:
-    return round(max(-_LONGEST_US, min(seconds * 1e6, _LONGEST_US)), 3)
+def _microseconds(seconds: npt.ArrayLike) -> list[float]:
+    """Return times or durations in seconds as they are written; what is no number is the least."""
+    with np.errstate(over="ignore"):
+        found = np.minimum(np.asarray(seconds, dtype=np.float64) * 1e6, _LONGEST_US)
+    return [round(one, 3) for one in np.fmax(found, -_LONGEST_US).tolist()]
 
 
-def _slice(process: int, track: int, name: str, start_s: float, end_s: float, **details: Any) -> Event:
-    return {
-        "ph": "X",
-        "pid": process,
-        "tid": track,
-        "name": name,
-        "ts": _microseconds(start_s),
-        "dur": _microseconds(end_s - start_s),
-        "args": details,
-    }
+def _slices(
+    process: int,
+    tracks: Iterable[int],
+    names: Iterable[str],
+    starts_s: Floats,
+    ends_s: Floats,
+    details: Iterable[Event],
+) -> list[Event]:
+    with np.errstate(invalid="ignore"):  # both infinite
+        durations_s = ends_s - starts_s
+    starts, durations = _microseconds(starts_s), _microseconds(durations_s)
+    return [
+        {"ph": "X", "pid": process, "tid": track, "name": name, "ts": start, "dur": duration, "args": args}
+        for track, name, start, duration, args in zip(tracks, names, starts, durations, details, strict=True)
+    ]
 
 
-def _counter(name: str, time_s: float, value: float) -> Event:
-    return {
-        "ph": "C",
-        "pid": _COORDINATOR,
-        "name": name,
-        "ts": _microseconds(time_s),
-        "args": {"value": value},
-    }
+def _counters(name: str, times_s: Floats, values: Iterable[float | None]) -> list[Event]:
+    return [
+        {"ph": "C", "pid": _COORDINATOR, "name": name, "ts": time, "args": {"value": value}}
+        for time, value in zip(_microseconds(times_s), values, strict=True)
+    ]
 
 
 def _name(process: int, track: int | None, name: str, order: int) -> list[Event]:
@@ -99,12 +106,21 @@ def _coordinator_events(run: RunTables) -> list[Event]:
             spans[-1] = (row["phase"], spans[-1][1], row["end_s"])
         else:
             spans.append((row["phase"], row["start_s"], row["end_s"]))
-        details = {key: row[key] for key in ("outcome", "reason", "invited", "completed")}
-        name = f"round {row['round']}"
-        events.append(_slice(_COORDINATOR, _ROUND_TRACK, name, row["start_s"], row["end_s"], **details))
-        if row["loss"] is not None:
-            events.append(_counter("training loss", row["end_s"], row["loss"]))
-    events.extend(_slice(_COORDINATOR, _PHASE_TRACK, *span) for span in spans)
+    starts_s = np.array([row["start_s"] for row in rounds], dtype=np.float64)
+    ends_s = np.array([row["end_s"] for row in rounds], dtype=np.float64)
+    details = [{key: row[key] for key in ("outcome", "reason", "invited", "completed")} for row in rounds]
+    names = [f"round {row['round']}" for row in rounds]
+    slices = _slices(_COORDINATOR, [_ROUND_TRACK] * len(rounds), names, starts_s, ends_s, details)
+    losses = _counters("training loss", ends_s, [row["loss"] for row in rounds])
+    for drawn, loss in zip(slices, losses, strict=True):
+        events.append(drawn)
+        if loss["args"]["value"] is not None:
+            events.append(loss)
+    phases, starts, ends = zip(*spans, strict=True) if spans else ((), (), ())
+    tracks = [_PHASE_TRACK] * len(spans)
+    events.extend(
+        _slices(_COORDINATOR, tracks, phases, np.array(starts), np.array(ends), [{} for _ in spans])
+    )
     return events
 
 
@@ -119,10 +135,7 @@ def _activity(starts_s: npt.NDArray[np.float64], ends_s: npt.NDArray[np.float64]
     if len(times_s) > MAX_COUNTER_POINTS:
         kept = np.linspace(0, len(times_s) - 1, MAX_COUNTER_POINTS).astype(np.int64)
         times_s, active = times_s[kept], active[kept]
-    return [
-        _counter("devices at work", time_s, count)
-        for time_s, count in zip(times_s.tolist(), active.tolist(), strict=True)
-    ]
+    return _counters("devices at work", times_s, active.tolist())
 
 
 def _sample(device: npt.NDArray[np.int64], latency_s: npt.NDArray[np.float64], count: int) -> list[int]:
@@ -152,8 +165,8 @@ def trace_events(run: RunTables, devices: int = 50) -> list[Event]:
     devices : how many of the first, and how many of the slowest, devices to draw.
     """
     stage_columns = [column for _, *times in _STAGES for column in times]
-    columns = ["round", "device", "class", "network", "outcome", "stage", "reason", "latency_s"]
-    table = run.read("device_rounds", [*columns, *stage_columns])
+    words = ["round", "device", "class", "network", "outcome", "stage", "reason"]
+    table = run.read("device_rounds", [*words, "latency_s", *stage_columns])
     whole = whole_columns(table)
     times_s = np.stack([whole[name].to_numpy(zero_copy_only=False) for name in stage_columns])
     starts_s, ends_s = np.fmin.reduce(times_s[0::2], axis=0), np.fmax.reduce(times_s[1::2], axis=0)
@@ -163,16 +176,18 @@ def trace_events(run: RunTables, devices: int = 50) -> list[Event]:
     events.extend(_activity(starts_s[began], ends_s[began]))
     events.extend(_name(_DEVICES, None, "devices (the first and the slowest)", 1))
     chosen = _sample(whole["device"].to_numpy(), whole["latency_s"].to_numpy(zero_copy_only=False), devices)
+    drawn = is_among(whole["device"], pa.array(chosen, pa.int64()))
+    rows = subset(table.select(words), drawn).slice(0, MAX_ROWS).to_pylist()
+    places = np.flatnonzero(drawn.to_numpy(zero_copy_only=False))[:MAX_ROWS]
     track = {device: position + 1 for position, device in enumerate(chosen)}
     named: set[int] = set()
-    rows = subset(table, is_among(table["device"], pa.array(chosen, pa.int64())))
-    for row in rows.slice(0, MAX_ROWS).to_pylist():
+    for row, of_row in zip(rows, _device_events(rows, times_s[:, places], track), strict=True):
         device = row["device"]
         if device not in named:
             named.add(device)
             name = f"device {device} ({row['class']}, {row['network']})"
             events.extend(_name(_DEVICES, track[device], name, track[device]))
-        events.extend(_device_events(row, track[device]))
+        events.extend(of_row)
     return _nested(events)
 
 
@@ -191,31 +206,44 @@ def _nested(events: list[Event]) -> list[Event]:
     return events
 
 
-def _device_events(row: dict[str, Any], track: int) -> list[Event]:
-    """Return a slice per stage of one device round, and a mark where it ended early."""
-    events: list[Event] = []
-    last_s: float | None = None
-    for name, start, end in _STAGES:
-        start_s, end_s = row[start], row[end]
-        if start_s is None or end_s is None:
-            continue
-        events.append(
-            _slice(_DEVICES, track, name, start_s, end_s, round=row["round"], outcome=row["outcome"])
-        )
-        last_s = end_s if last_s is None else max(last_s, end_s)
-    if row["stage"] is not None and last_s is not None:
-        events.append(
-            {
-                "ph": "i",
-                "s": "t",
-                "pid": _DEVICES,
-                "tid": track,
-                "name": f"{row['outcome']}: {row['reason']}",
-                "ts": _microseconds(last_s),
-                "args": {"round": row["round"], "stage": row["stage"]},
-            }
-        )
-    return events
+def _device_events(rows: Sequence[Event], times_s: Floats, track: Mapping[int, int]) -> list[list[Event]]:
+    """Return, for each device round, a slice per stage and a mark where it ended early.
+
+    Parameters
+    ----------
+    rows : what device rounds have beside their times.
+    times_s : float64 [2 × stages, rows], start and end of each stage in turn; NaN where there was none.
+    track : of each device.
+    """
+    starts_s, ends_s = times_s[0::2].T, times_s[1::2].T
+    known = ~(np.isnan(starts_s) | np.isnan(ends_s))
+    of_slice, stages = (places.tolist() for places in np.nonzero(known))
+    slices = _slices(
+        _DEVICES,
+        [track[rows[place]["device"]] for place in of_slice],
+        [_STAGES[stage][0] for stage in stages],
+        starts_s[known],
+        ends_s[known],
+        [{"round": rows[place]["round"], "outcome": rows[place]["outcome"]} for place in of_slice],
+    )
+    found: list[list[Event]] = [[] for _ in rows]
+    for place, event in zip(of_slice, slices, strict=True):
+        found[place].append(event)
+    lasts = _microseconds(np.max(ends_s, axis=1, where=known, initial=-np.inf))
+    for row, events, last in zip(rows, found, lasts, strict=True):
+        if events and row["stage"] is not None:
+            events.append(
+                {
+                    "ph": "i",
+                    "s": "t",
+                    "pid": _DEVICES,
+                    "tid": track[row["device"]],
+                    "name": f"{row['outcome']}: {row['reason']}",
+                    "ts": last,
+                    "args": {"round": row["round"], "stage": row["stage"]},
+                }
+            )
+    return found
 
 
 def write_trace(run: RunTables, path: Path, devices: int = 50) -> None:
