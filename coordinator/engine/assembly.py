@@ -7,20 +7,20 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from coordinator.engine.aggregation.ranges import ReportRanges
-from coordinator.engine.device_evaluation import DeviceEvaluation
 from coordinator.engine.device_sums import DeviceSums
 from coordinator.engine.evaluation import Evaluator
 from coordinator.engine.fleet import Fleet
 from coordinator.engine.mean_query import MeanQuery, RatingMean
-from coordinator.engine.privacy import RunPrivacy
 from coordinator.engine.secure_sums import SecureSums
 from coordinator.engine.workload import Workload
 from edge.core.vocabulary import RoundKind
-from edge.learning.promotion import PromotedItem
 
 if TYPE_CHECKING:
+    from coordinator.engine.device_evaluation import DeviceEvaluation
     from coordinator.engine.inference import DeviceInference
+    from coordinator.engine.privacy import RunPrivacy
     from coordinator.engine.shielding import Shield
+    from edge.learning.promotion import PromotedItem
 
 
 @dataclass(slots=True)

@@ -22,7 +22,6 @@ from coordinator.engine.workload import TrainingKernel
 from edge.core.log import EventLog
 from edge.core.vocabulary import Reason
 from edge.device.compute import Kernel
-from edge.device.round_faults import RoundFaults
 from edge.learning.base import State, Work
 from edge.learning.updates import Aggregate, ClientUpdate
 from edge.network.link import Delivery
@@ -30,6 +29,7 @@ from edge.wire.messages import AnyMessage
 
 if TYPE_CHECKING:
     from coordinator.engine.shielding import Shield
+    from edge.device.round_faults import RoundFaults
 
 T = TypeVar("T")
 Ids = npt.NDArray[np.int64]

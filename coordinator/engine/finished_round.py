@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -14,7 +15,9 @@ from coordinator.engine.host import rss_bytes
 from coordinator.engine.secure_rounds import SecureRoundMachine
 from edge.core.vocabulary import Outcome, Reason, RoundKind, RoundOutcome, Stage, finished_rounds
 from edge.learning.updates import Aggregate
-from edge.privacy.ledger import Epsilon
+
+if TYPE_CHECKING:
+    from edge.privacy.ledger import Epsilon
 
 
 @dataclass(slots=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -20,7 +21,9 @@ from coordinator.scenario.rounds_section import Audit
 from coordinator.scenario.schema import ScenarioSettings
 from edge.core.errors import DivergedModelError, ParityError
 from edge.learning.base import State
-from edge.privacy.attacks import AuditFigure, joined, privacy_indicator, ranking_attack, recovery_attack
+
+if TYPE_CHECKING:
+    from edge.privacy.attacks import AuditFigure
 
 _USERS_A_BATCH = 512
 
@@ -33,6 +36,12 @@ def audit_masks(workload: RatingWorkload, section: Audit) -> list[MetricValue]:
     """
     # Not above: runs of other methods, which are most, start without it.
     from edge.learning.methods.fedmmf import FedMMF  # noqa: PLC0415
+    from edge.privacy.attacks import (  # noqa: PLC0415
+        joined,
+        privacy_indicator,
+        ranking_attack,
+        recovery_attack,
+    )
 
     fedmmf = workload.algorithm
     assert isinstance(fedmmf, FedMMF), "the scenario was checked"

@@ -313,16 +313,14 @@ def epsilon_facts(epsilon: Epsilon | None) -> dict[str, float | str | None]:
     return {"epsilon": zero_out, "epsilon_replace_one": replace_one}
 
 
-def value_facts(workload: Workload, sums: Iterable[SecureSums | None]) -> dict[str, Any] | None:
+def value_facts(workload: Workload, sums: Iterable[SecureSums | None]) -> dict[str, Any]:
     """Return what the manifest says of a method that hides the values of ratings by noise of its own.
 
     ε of the value of one rating in the model, which a run releases once, δ = 0, with what rounding in any of
     the secure ``sums`` adds; and ε of all values of the user who has most, where it is known here how many
-    those are. None for any other method.
+    those are.
     """
     algorithm = workload.algorithm
-    if not algorithm.hides_values:
-        return None
     numbers = sum(length for _, length in lengths(algorithm.summed_spec()))
     rounding = max((one.rounding_norm for one in sums if one is not None), default=0.0) / math.sqrt(numbers)
     epsilon = algorithm.value_epsilon(rounding)

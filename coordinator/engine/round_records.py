@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Container, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -17,7 +17,9 @@ from edge.core.log import Column, pack_record
 from edge.core.vocabulary import Direction, EventKind, Fate, Reason, Stage
 from edge.device.compute_model import RadioSpecs, compute_joules, found_idle, radio_joules, tail_after
 from edge.device.compute_model import Tail as RadioTail
-from edge.device.round_faults import RoundFaults
+
+if TYPE_CHECKING:
+    from edge.device.round_faults import RoundFaults
 
 Floats = npt.NDArray[np.float64]
 Ids = npt.NDArray[np.int64]

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy.typing as npt
 
@@ -16,8 +16,10 @@ from coordinator.engine.finished_round import FinishedRound
 from coordinator.engine.fleet import Fleet
 from coordinator.engine.invitations import Invitations
 from coordinator.engine.mean_query import MeanQuery
-from coordinator.engine.privacy import RunPrivacy
 from edge.learning.base import OptimizerState, State
+
+if TYPE_CHECKING:
+    from coordinator.engine.privacy import RunPrivacy
 
 Memory = Mapping[str, npt.NDArray[Any]]
 """What the coordinator has learnt and spent, as arrays by name."""

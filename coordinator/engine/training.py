@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import cast
+from typing import TYPE_CHECKING, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -29,7 +29,6 @@ from coordinator.engine.finished_round import FinishedRound
 from coordinator.engine.invitations import SHORTEST_WAIT_S, Invitations
 from coordinator.engine.mean_query import MeanQuery
 from coordinator.engine.measurements import Measured, Measurements
-from coordinator.engine.privacy import RunPrivacy
 from coordinator.engine.progress import RunObserver
 from coordinator.engine.round_records import RoundRecords, facts_of, strikes_of, suspension
 from coordinator.engine.rounds import RoundPlan
@@ -55,6 +54,9 @@ from edge.crypto.entropy import SecretSource, fresh_seed
 from edge.learning.base import OptimizerState, Recommender, State
 from edge.learning.registry import create
 from edge.learning.updates import Accumulator, Aggregate, Array, ArraySpec
+
+if TYPE_CHECKING:
+    from coordinator.engine.privacy import RunPrivacy
 
 Ids = npt.NDArray[np.int64]
 _LOGGER = logging.getLogger(__name__)

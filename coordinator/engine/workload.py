@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -14,13 +14,15 @@ from coordinator.engine.kept_rows import KeptRows
 from edge.core.errors import LocalProtocolError
 from edge.core.rng import hashed_bits, stream_key
 from edge.data.clients import Clients, one_user_per_client
-from edge.data.regression import RegressionStore
 from edge.data.split import Split
 from edge.data.store import RatingStore
 from edge.device.compute import Kernel
 from edge.learning.base import Algorithm, Problem, RatingBatch, Recommender, State, Work
-from edge.learning.sampled_negatives import ImplicitBatch, ZeroOne
 from edge.learning.updates import Array, ArraySpec, ClientUpdate
+
+if TYPE_CHECKING:
+    from edge.data.regression import RegressionStore
+    from edge.learning.sampled_negatives import ZeroOne
 
 Ids = npt.NDArray[np.int64]
 
@@ -41,7 +43,11 @@ class DrawnItems(NamedTuple):
 
     def zero_one(self, n_items: int) -> ZeroOne | None:
         """Return how ones and zeros are made of ratings; None where they stay what they are."""
-        return None if self.zeros is None else ZeroOne(self.zeros, n_items, self.most_barred())
+        if self.zeros is None:
+            return None
+        from edge.learning.sampled_negatives import ZeroOne  # noqa: PLC0415 - most runs do without
+
+        return ZeroOne(self.zeros, n_items, self.most_barred())
 
 
 class Workload(Protocol):
@@ -226,6 +232,8 @@ class RatingWorkload:
         batch = store.gather(users, timed=self.timed)
         positives: RatingBatch = batch
         if self._barred is not None:
+            from edge.learning.sampled_negatives import ImplicitBatch  # noqa: PLC0415 - most runs do without
+
             barred = self._barred.gather(users)
             positives = ImplicitBatch(
                 batch.indptr, batch.items, batch.ratings, barred.indptr, barred.items, batch.timestamps

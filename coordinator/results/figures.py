@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from coordinator.results.analysis.learning_curves import AUDIT_PREFIX
-from coordinator.results.intervals import Estimate
 from coordinator.results.tables.functions import call_function, rows_where
 from coordinator.results.tables.metric_source import TableMetricSource
 from coordinator.results.tables.reader import RunTables
 from coordinator.scenario.metric_names import MetricKind, find_metric, higher_is_better
 from coordinator.scenario.threshold_evaluation import aggregate
+
+if TYPE_CHECKING:
+    from coordinator.results.intervals import Estimate
 
 _EVERY_RUN: Final = (
     ("round.completed", "rate"),

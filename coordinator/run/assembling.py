@@ -12,7 +12,6 @@ import numpy as np
 
 from coordinator.engine.aggregation.ranges import ReportRanges
 from coordinator.engine.assembly import Assembly
-from coordinator.engine.device_evaluation import DeviceEvaluation, EvaluationWorkload, SumsScale
 from coordinator.engine.device_sums import SUMS
 from coordinator.engine.evaluation import (
     RatingEvaluator,
@@ -24,7 +23,6 @@ from coordinator.engine.exposure import Exposure, item_called
 from coordinator.engine.fleet import Fleet
 from coordinator.engine.host import memory_bytes
 from coordinator.engine.mean_query import MeanQuery, MeanScale, MeanWorkload, RatingMean
-from coordinator.engine.privacy import RunPrivacy
 from coordinator.engine.samplers import barred_items
 from coordinator.engine.secure_sums import SecureSums, lengths
 from coordinator.engine.workload import (
@@ -75,7 +73,6 @@ from coordinator.simulation.fleet_assembly import build_fleet
 from device_profiles.errors import DocumentError, Path
 from device_profiles.units import format_bytes
 from edge.data.clients import Clients, group_users, one_user_per_client
-from edge.data.regression import generate_regression
 from edge.data.split import (
     Split,
     split_leave_one_out,
@@ -88,17 +85,18 @@ from edge.data.split import (
 from edge.data.store import RatingStore
 from edge.data.synthetic import KEPT_RATINGS
 from edge.learning.base import Algorithm, Problem, Recommender
-from edge.learning.promotion import PromotedItem
 from edge.learning.registry import METHODS, create
 from edge.learning.updates import ROWS
 from edge.secagg.config import SecAggConfig
 
 # The others are imported where they are used: runs that do without them, which are most, start sooner.
 if TYPE_CHECKING:
+    from coordinator.engine.device_evaluation import DeviceEvaluation
     from coordinator.engine.inference import DeviceInference
     from coordinator.engine.shielding import Shield
     from edge.data.published import PublishedRatings
     from edge.data.table.reading import RatingsFile
+    from edge.learning.promotion import PromotedItem
 
 _BYTES_OF_DEVICE: Final = 32
 _BYTES_OF_RATING: Final = 16
@@ -144,6 +142,8 @@ def complete(loaded: LoadedScenario, assembly: Assembly) -> None:
         elements = sum(length for _, length in lengths(workload.algorithm.summed_spec()))
         asked = assembly.asked()
         elements = max([elements, *(one.workload.width for one in asked.values())])
+        from coordinator.engine.privacy import RunPrivacy  # noqa: PLC0415 - most runs do without
+
         assembly.privacy = RunPrivacy(loaded.scenario, assembly.secure_sums, activity, elements, asked)
     _check_frames(loaded, assembly)
 
@@ -153,6 +153,8 @@ def _assemble(loaded: LoadedScenario) -> Assembly:
     seed = scenario.seed
     _check_data_memory(loaded)
     if isinstance(scenario.data, SyntheticRegression):
+        from edge.data.regression import generate_regression  # noqa: PLC0415 - most runs do without
+
         data = scenario.data
         store = generate_regression(
             clients=data.clients,
@@ -227,6 +229,8 @@ def _assemble(loaded: LoadedScenario) -> Assembly:
     validation = _validation(loaded, workload, fleet, measured)
     target: PromotedItem | None = None
     if exposure is not None and scenario.promoted_item is not None:
+        from edge.learning.promotion import PromotedItem  # noqa: PLC0415 - most runs do without
+
         target = PromotedItem(exposure.item, recommender.row_arrays)
     catalogue = _catalogue(ratings, read)
     inference: DeviceInference | None = None
@@ -438,6 +442,8 @@ def _device_evaluation(
         message = f"{rounds.invited} devices would be invited, but the data has {workload.n_clients} clients"
         raise ScenarioError([DocumentError(loaded.document.position(path), path, message, "write less")])
     clip_norm = None if privacy is None else privacy.clip_norm
+    from coordinator.engine.device_evaluation import DeviceEvaluation, EvaluationWorkload, SumsScale  # noqa: PLC0415
+
     scale = SumsScale(metrics, clip_norm, scenario.evaluation.error_max)
     return DeviceEvaluation(
         rounds,

@@ -13,7 +13,6 @@ import numpy as np
 
 from coordinator.engine.assembly import Assembly
 from coordinator.engine.host import peak_rss_bytes, system_trouble
-from coordinator.engine.privacy import value_facts
 from coordinator.engine.progress import RunObserver
 from coordinator.engine.run_files import BASELINE, ENDED, ITEMS, REPORT, SUMMARY, VERDICTS, Status
 from coordinator.engine.stop_reason import StopReason
@@ -261,9 +260,11 @@ def _manifest(loaded: LoadedScenario, assembly: Assembly, conduct: Conductor) ->
     if assembly.privacy is not None:
         assembly.privacy.draw_from(conduct.secrets)
         manifest["privacy"] = assembly.privacy.facts()
-    hidden = value_facts(assembly.workload, assembly.secure_sums.values())
-    if hidden is not None:
-        manifest["value_privacy"] = hidden
+    if assembly.workload.algorithm.hides_values:
+        # Not above: runs of other methods, which are most, start without it.
+        from coordinator.engine.privacy import value_facts  # noqa: PLC0415 - most runs do without
+
+        manifest["value_privacy"] = value_facts(assembly.workload, assembly.secure_sums.values())
     return manifest
 
 

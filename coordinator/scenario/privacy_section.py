@@ -10,8 +10,6 @@ from pydantic import Field
 from coordinator.scenario.errors import FieldProblem
 from coordinator.scenario.model import Section, clip_problems
 from device_profiles.fields import ByKey, Fraction, NonNegativeFloat, PositiveFloat, PositiveInt, StrictBool
-from edge.privacy import accounting
-from edge.privacy.accounting import naive_multiplier
 
 
 class _Mechanism(Section):
@@ -28,6 +26,8 @@ class _Mechanism(Section):
     )
 
     def _problems(self) -> Iterator[FieldProblem]:
+        from edge.privacy import accounting  # noqa: PLC0415 - most runs do without
+
         if self.accounting and not accounting.available():
             message = "epsilon needs the package dp-accounting"
             hint = "install it with \"pip install 'recfleet[dp]'\", or write 'accounting: false'"
@@ -68,6 +68,8 @@ class _SingleNoise(_Mechanism):
     def multiplier(self) -> float:
         """Standard deviation of the noise, divided by ``clip_norm``."""
         if self.claimed_epsilon is not None:
+            from edge.privacy.accounting import naive_multiplier  # noqa: PLC0415 - most runs do without
+
             return naive_multiplier(self.claimed_epsilon)
         assert self.noise_multiplier is not None, "the section was checked"
         return self.noise_multiplier

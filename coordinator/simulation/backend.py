@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import TypeVar, cast
+from typing import TYPE_CHECKING, TypeVar, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -17,11 +17,9 @@ from coordinator.engine.device_sums import DeviceSums, finite_report
 from coordinator.engine.fleet import Fleet
 from coordinator.engine.invitation_records import SentInvitations, connect_delays, invitation_rows
 from coordinator.engine.predictions import PartialWork
-from coordinator.engine.privacy import RunPrivacy
 from coordinator.engine.secure_rounds import SecureRoundMachine
 from coordinator.engine.secure_sums import RoundOfSums, SecureSums
 from coordinator.engine.selection.experience import UPDATES, Experience
-from coordinator.engine.shielding import Shield
 from coordinator.engine.workload import TrainingKernel, Workload
 from coordinator.scenario.rounds_section import Retry
 from coordinator.simulation.faults.base import Setting
@@ -41,13 +39,16 @@ from edge.device.simulated import SimulatedDevice
 from edge.learning.base import together
 from edge.learning.updates import ClientUpdate
 from edge.network.cohort import CohortLinks
-from edge.network.disturbances import Disturbances
 from edge.network.flights import lossy_times
 from edge.network.link import Delivery, DeviceLink, SimulatedNetwork
 from edge.network.loss import Congestion
 from edge.network.pace import Conditions
 from edge.privacy.protection import clipped_update
 from edge.wire.messages import KINDS, AnyMessage, EncryptedInput, Invite, MaskedInput, Report
+
+if TYPE_CHECKING:
+    from coordinator.engine.privacy import RunPrivacy
+    from coordinator.engine.shielding import Shield
 
 # On Python 3.11 a member of an enum is looked up through a hook, fifteen times as slowly as a global.
 _INVITE = Stage.INVITE
@@ -369,6 +370,8 @@ class SimulatedCohort:
         arrivals: list[float] = arrival_s.tolist()
         if self.faults is not None:
             if self.faults.links:
+                from edge.network.disturbances import Disturbances  # noqa: PLC0415 - most runs do without
+
                 links.disturbances = Disturbances(self.faults.links, self.faults.note)
             plain[self.faults.meeting_invitations(now_s, arrivals)] = False
         if simulation.faults.crashing:

@@ -11,7 +11,7 @@ import asyncio
 import math
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -29,7 +29,6 @@ from edge.device.participation import (
     Participation,
     event_of_discarded,
 )
-from edge.device.round_faults import Ending, RoundFaults
 from edge.learning.updates import Array, ClientUpdate
 from edge.network.cohort import CohortLinks
 from edge.network.link import Delivery, DeviceLink, SimulatedNetwork
@@ -50,6 +49,9 @@ from edge.wire.messages import (
     Model,
     Report,
 )
+
+if TYPE_CHECKING:
+    from edge.device.round_faults import Ending, RoundFaults
 
 # On Python 3.11 a member of an enum is looked up through a hook, fifteen times as slowly as a global.
 _NOWHERE = Direction.NONE

@@ -12,13 +12,13 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
 
 from edge.core.rng import hashed_bits, hashed_uniform
 from edge.core.vocabulary import Direction
-from edge.network.disturbances import Disturbances
 from edge.network.loss import (
     HANDSHAKE,
     JITTER,
@@ -36,6 +36,9 @@ from edge.network.tcp import (
     SMALL_PACKET_BYTES,
     WIRE_BYTES_PER_PAYLOAD_BYTE,
 )
+
+if TYPE_CHECKING:
+    from edge.network.disturbances import Disturbances
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]

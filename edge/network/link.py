@@ -19,7 +19,6 @@ import math
 from edge.clock.virtual import VirtualClockLoop
 from edge.core.vocabulary import Direction, Stage
 from edge.network.cohort import CohortLinks
-from edge.network.disturbances import LinkRates
 from edge.network.loss import REPEATED, Congestion, TransferFailedError, lossy_transfer
 from edge.network.pace import Conditions
 from edge.network.tcp import (
@@ -343,6 +342,8 @@ class SimulatedNetwork:
             rtt_s = cohort.rtt_s[slot]
             seconds, _ = conditions.alone_time(slot, direction, frame_bytes, rate_bps, rtt_s, first_byte_s)
         if faults is not None and faults.meet(first_byte_s, first_byte_s + seconds):
+            from edge.network.disturbances import LinkRates  # noqa: PLC0415 - most runs do without
+
             latency_s += faults.latency_s(number, first_byte_s)
             try:
                 seconds = faults.carry(

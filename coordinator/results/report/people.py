@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from coordinator.results.figures import show_estimate
-from coordinator.results.intervals import Estimate
 from coordinator.scenario.metric_names import MetricKind
 from device_profiles.units import format_bytes, format_duration
+
+if TYPE_CHECKING:
+    from coordinator.results.intervals import Estimate
 
 UNITS: Final = {
     MetricKind.DURATION.value: "s",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import Final, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -15,10 +15,12 @@ from coordinator.scenario.faults_section import EVERYWHERE, STAGE_OF_LABEL, STAG
 from edge.core.plugins import PluginKind
 from edge.core.rng import hashed_bits, hashed_uniform, stream_key
 from edge.core.vocabulary import SUM_STAGES, Direction, Reason, Stage, Way
-from edge.device.round_faults import Ending, RoundFaults
 from edge.device.simulated import CohortPlan
-from edge.learning.promotion import PromotedItem
-from edge.network.disturbances import LinkEffect
+
+if TYPE_CHECKING:
+    from edge.device.round_faults import RoundFaults
+    from edge.learning.promotion import PromotedItem
+    from edge.network.disturbances import LinkEffect
 
 Ids = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
@@ -159,6 +161,8 @@ class Strike:
         if stage is not None:
             self._end_at(stage, reason)
             return
+        from edge.device.round_faults import Ending  # noqa: PLC0415 - most runs do without
+
         at_s = self.fault.window_s[0]
         for slot in self.slots.tolist():
             self.faults.timed.setdefault(slot, []).append(Ending(self.number, reason, at_s))
@@ -179,6 +183,8 @@ class Strike:
         way = WAY_OF_STAGE.get(stage)
         if plan.shielded and way is not None and plan.shielded[slot] != (way is Way.CLEAR):
             return
+        from edge.device.round_faults import Ending  # noqa: PLC0415 - most runs do without
+
         planned = int(plan.drop_stage[slot])
         when = (RANK[stage], fraction)
         if planned < 0 or when < (RANK[planned], plan.drop_fraction[slot]):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
@@ -12,8 +13,10 @@ from coordinator.scenario.rounds_section import Buffered
 from coordinator.scenario.schema import ScenarioSettings
 from coordinator.simulation.faults.base import FaultKind, FleetView, Ids, Setting, Strike
 from edge.core.rng import hashed_uniform, stream_key
-from edge.device.round_faults import RoundFaults
-from edge.learning.promotion import PromotedItem
+
+if TYPE_CHECKING:
+    from edge.device.round_faults import RoundFaults
+    from edge.learning.promotion import PromotedItem
 
 Mask = npt.NDArray[np.bool_]
 Drawn = Sequence[tuple[int, Ids]]
@@ -66,6 +69,8 @@ class FaultsOfRun:
         for number, slots in drawn:
             fault = self.faults[number]
             if found is None:
+                from edge.device.round_faults import RoundFaults  # noqa: PLC0415 - most runs do without
+
                 found = RoundFaults()
             if len(slots) or not fault.kind.of_devices:
                 strike = Strike(fault, number, setting, slots, found, self._target)
