@@ -169,12 +169,17 @@ def format_rate(rate_bps: float) -> str:
 def _prefixed(value: float, unit: str, prefixes: tuple[tuple[float, str], ...]) -> str:
     if value == 0 or not math.isfinite(value):
         return f"{value:g} {unit}"
-    at = next((at for at, (size, _) in enumerate(prefixes) if abs(value) >= size), len(prefixes) - 1)
+    larger, size, prefix = None, *prefixes[0]
+    for next_size, next_prefix in prefixes[1:]:
+        if abs(value) >= size:
+            break
+        larger, size, prefix = (size, prefix), next_size, next_prefix
+    digits = _significant(value / size)
     # What rounds to the next larger unit is written in it: 999.8 ms is '1 s'.
-    if at > 0 and float(_significant(value / prefixes[at][0])) * prefixes[at][0] >= prefixes[at - 1][0]:
-        at -= 1
-    size, prefix = prefixes[at]
-    return f"{_significant(value / size)} {prefix}{unit}"
+    if larger is not None and float(digits) * size >= larger[0]:
+        size, prefix = larger
+        digits = _significant(value / size)
+    return f"{digits} {prefix}{unit}"
 
 
 def _significant(value: float) -> str:
