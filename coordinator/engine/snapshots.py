@@ -16,6 +16,11 @@ from coordinator.engine.finished_round import FinishedRound
 from coordinator.engine.fleet import Fleet
 from coordinator.engine.invitations import Invitations
 from coordinator.engine.mean_query import MeanQuery
+<<<<<<< HEAD
+=======
+from coordinator.engine.privacy import RunPrivacy
+from edge.core.vocabulary import RoundKind
+>>>>>>> 99da40f1 (Rounds of sums keep a draft of their rows, as rounds of training do: a killed coordinator loses none)
 from edge.learning.base import OptimizerState, State
 
 if TYPE_CHECKING:
@@ -40,10 +45,13 @@ class SnapshotStore(Protocol):
         """Keep how a round went and the model after it, in one step: it is applied from now on."""
 
     def written(self, number: int, memory: Memory) -> None:
-        """Keep the rows of a round whose devices are all done."""
+        """Keep the rows of a round, of whatever kind, whose devices are all done."""
 
     def measuring(self, memory: Memory) -> None:
-        """Keep what is spent at most while devices report sums, or has been once they have."""
+        """Keep what is spent at most while devices report sums, or what was learnt from these."""
+
+    def measured(self, over: FinishedRound, memory: Memory) -> None:
+        """Keep how a round in which devices report sums went, and what has been spent in it."""
 
     def looked_back(self, number: int, stop: str | None) -> None:
         """Keep what was measured after a round (0: before the first), and why training ends, if it does."""
@@ -54,12 +62,13 @@ class LostRound(NamedTuple):
 
     Attributes
     ----------
-    phase : the phase of the scenario that it belongs to.
+    phase, kind : the phase of the scenario that it belongs to, and what devices were asked for.
     over : whether it was over for the coordinator, and what had come by then is in its memory.
     unknown : the devices of which it is not known whether their update was seen.
     """
 
     phase: str
+    kind: RoundKind
     over: bool
     unknown: frozenset[int]
 

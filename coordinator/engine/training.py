@@ -163,7 +163,7 @@ class Training:
             for lost in recalled.lost:
                 # How far its devices had come is not known. Of a sum that was made it is.
                 if self._privacy.on_devices or not lost.over:
-                    self._privacy.spend(lost.phase, lost.unknown)
+                    self._privacy.spend(lost.phase, lost.unknown, lost.kind)
 
     def keep_snapshots(self, snapshots: SnapshotStore) -> None:
         """Let ``snapshots`` keep what must outlive this process; before :meth:`run`."""
@@ -491,7 +491,7 @@ class Training:
         if self._privacy is not None:
             self._spend(self._privacy, over)
         if self._snapshots is not None:
-            self._snapshots.measuring(self._memory.arrays())
+            self._snapshots.measured(over, self._memory.arrays())
         self._pending.append(over)
         self._write_finished()
         return aggregate
@@ -654,11 +654,7 @@ class Training:
             strikes += strikes_of(self._scenario.faults, cohort.faults, cohort.ids)
         of_sums = over.kind is not RoundKind.TRAINING
         self._records.write(over.facts(devices), devices, columns, strikes, of_sums=of_sums)
-        if self._snapshots is None:
-            return
-        if of_sums:
-            self._snapshots.measuring(self._memory.arrays())
-        else:
+        if self._snapshots is not None:
             self._snapshots.written(cohort.round_number, self._memory.arrays())
 
 

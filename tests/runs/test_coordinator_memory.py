@@ -18,7 +18,7 @@ from coordinator.results.threshold_watch import ThresholdWatch
 from coordinator.run.assembling import assemble
 from coordinator.scenario.load import load
 from coordinator.scenario.schema import ScenarioSettings
-from edge.core.vocabulary import Reason
+from edge.core.vocabulary import Reason, RoundKind
 from edge.crypto.entropy import SecretSource
 from edge.wire.messages import Report
 
@@ -126,9 +126,9 @@ def test_what_may_have_been_seen_before_a_process_ended_is_spent(
         training = Training(scenario, assembly, recorder, RunObserver(), watch, tmp_path, SecretSource.SEED)
         lost = (
             # Each of those invited may have been in the sum, or have been heard.
-            LostRound("", False, frozenset({1, 2})),
+            LostRound("", RoundKind.TRAINING, False, frozenset({1, 2})),
             # A sum that was made is in the memory; a device that was at work still may have been heard.
-            LostRound("", True, frozenset({1})),
+            LostRound("", RoundKind.TRAINING, True, frozenset({1})),
         )
         state = training.state
         training.recall(Recalled(state, {}, 1, 2, 2, 2, None, kept(memory), lost))

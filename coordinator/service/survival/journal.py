@@ -288,6 +288,11 @@ class Journal:
             self.keep_fact(_APPLIED, applied)
         self._redraft(number, draft)
 
+    def measured(self, number: int, phase: str, draft: list[Named]) -> None:
+        """Keep that a round of sums is over, and its draft, as :meth:`over` does; within a step."""
+        self._connection.execute("INSERT INTO round VALUES (?, ?, 'over')", (number, phase))
+        self._redraft(number, draft)
+
     def written(self, number: int) -> None:
         """Keep that the rows of a round are final; within the step that adds them."""
         self._require(

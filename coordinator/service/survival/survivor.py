@@ -23,7 +23,7 @@ from coordinator.engine.run_files import MANIFEST, PARTIAL_SUFFIX
 from coordinator.engine.snapshots import LostRound, Memory, Recalled, as_part, of_part
 from coordinator.engine.training import Training
 from coordinator.results.run_directory import RunDirectory, RunDirectoryError, shut_out_others
-from coordinator.results.tables.batches import round_batches
+from coordinator.results.tables.batches import RoundRecord, evaluation_round_batches, round_batches
 from coordinator.results.tables.reader import RunFormatError, open_run, read_manifest
 from coordinator.results.tables.schemas import SCHEMA_VERSION, SCHEMAS
 from coordinator.results.tables.writer import RunWriter, parquet_path
@@ -40,7 +40,7 @@ from coordinator.service.survival.journal import (
     remove_journal,
 )
 from edge.core.errors import RecfleetError
-from edge.core.vocabulary import Reason, RoundOutcome, label
+from edge.core.vocabulary import Reason, RoundKind, RoundOutcome, label
 from edge.learning.base import OptimizerState, State
 
 _MODEL: Final = "model"
@@ -197,7 +197,7 @@ class Survivor:
             unfinished = journal.open_rounds()
             training.recall(_recalled(journal, unfinished))
             for one in unfinished:
-                _spend(fleet, journal.draft(one.number))
+                _spend(fleet, *_round_and_devices(one, journal.draft(one.number)))
             self._tell(_gone_on_with(journal, unfinished))
         training.keep_snapshots(JournalStore(journal, fleet, unfinished, writer))
         writer.repeat()
@@ -260,8 +260,15 @@ class JournalStore:
         self._writer.fold()
 
     def measuring(self, memory: Memory) -> None:
-        """Keep what is spent at most while devices report sums, or has been once they have."""
+        """Keep what is spent at most while devices report sums, or what was learnt from these."""
         with self._step():
+            self._journal.keep_arrays(_COORDINATOR, memory)
+
+    def measured(self, over: FinishedRound, memory: Memory) -> None:
+        """Keep how a round in which devices report sums went, and what has been spent in it."""
+        draft = self._rows(over.cohort, over.facts)
+        with self._step():
+            self._journal.measured(over.cohort.round_number, over.phase, draft)
             self._journal.keep_arrays(_COORDINATOR, memory)
 
     def looked_back(self, number: int, stop: str | None) -> None:
@@ -286,7 +293,10 @@ class JournalStore:
         assert isinstance(cohort, SessionCohort), "only runs on the real clock are kept"
         columns = cohort.log.columns()
         devices = cohort.interrupted(columns)
-        batches = round_batches(facts(devices), devices, self._fleet.names, columns)
+        told, names = facts(devices), self._fleet.names
+        if RoundKind.of(cohort.round_number) is not RoundKind.TRAINING:
+            return list(evaluation_round_batches(RoundRecord(told, devices, names, columns)).items())
+        batches = round_batches(told, devices, names, columns)
         rows = [("device_rounds", batches.device_rounds), ("rounds", batches.rounds)]
         events = batches.kept_events(record_events=self._writer.record_events)
         return rows if events is None else [("events", events), *rows]
@@ -310,22 +320,28 @@ def _recalled(journal: Journal, unfinished: Iterable[OpenRound]) -> Recalled:
 
 def _lost(one: OpenRound, draft: Iterable[Named]) -> LostRound:
     """Return what is known of a round that was cut short; ``draft`` has its rows."""
-    devices = dict(draft)["device_rounds"]
+    _, devices = _round_and_devices(one, draft)
     ids = devices.column("device").to_numpy()
     over = one.stands == "over"
     if over:
         ids = ids[np.array(devices.column("reason").to_pylist()) == label(Reason.COORDINATOR_CRASH)]
-    return LostRound(one.phase, over, frozenset(ids.tolist()))
+    return LostRound(one.phase, RoundKind.of(one.number), over, frozenset(ids.tolist()))
 
 
-def _spend(fleet: Fleet, draft: Iterable[Named]) -> None:
-    """Take what a round that was cut short has cost out of the batteries, as far as that is known."""
+def _round_and_devices(one: OpenRound, draft: Iterable[Named]) -> tuple[Any, Any]:
+    """Return the rows of a round and of its devices, of those in its draft."""
     rows = dict(draft)
-    devices = rows["device_rounds"]
+    if RoundKind.of(one.number) is RoundKind.TRAINING:
+        return rows["rounds"], rows["device_rounds"]
+    return rows["evaluation_rounds"], rows["device_evaluations"]
+
+
+def _spend(fleet: Fleet, round_: Any, devices: Any) -> None:
+    """Take what a round that was cut short has cost out of the batteries, as far as that is known."""
     spent = (devices.column(name) for name in ("energy_compute_j", "energy_radio_j"))
     joules = sum(pc.fill_null(column, 0.0).to_numpy() for column in spent)
     ids = devices.column("device").to_numpy().astype(np.int64)
-    fleet.spend(ids, joules, rows["rounds"].column("end_s")[0].as_py())
+    fleet.spend(ids, joules, round_.column("end_s")[0].as_py())
 
 
 def _gone_on_with(journal: Journal, unfinished: Iterable[OpenRound]) -> str:
