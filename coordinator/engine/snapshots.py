@@ -16,11 +16,7 @@ from coordinator.engine.finished_round import FinishedRound
 from coordinator.engine.fleet import Fleet
 from coordinator.engine.invitations import Invitations
 from coordinator.engine.mean_query import MeanQuery
-<<<<<<< HEAD
-=======
-from coordinator.engine.privacy import RunPrivacy
 from edge.core.vocabulary import RoundKind
->>>>>>> 99da40f1 (Rounds of sums keep a draft of their rows, as rounds of training do: a killed coordinator loses none)
 from edge.learning.base import OptimizerState, State
 
 if TYPE_CHECKING:
